@@ -1,0 +1,93 @@
+"""What travels between the data and the models: token ids and features with their masks, and the encoder's memory.
+
+Shapes: B sentences, S source positions, T target positions, d width, L layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Right-padded token ids `(B, S)` and their mask `(B, S)`, True where a token is real."""
+
+    ids: Tensor
+    mask: Tensor
+
+    def to(self, device: torch.device) -> Tokens:
+        return Tokens(self.ids.to(device), self.mask.to(device))
+
+
+@dataclass(frozen=True)
+class Features:
+    """Right-padded vectors `(B, S, d)` and their mask `(B, S)`: images, speech, anything that is not text."""
+
+    values: Tensor
+    mask: Tensor
+
+    def to(self, device: torch.device) -> Features:
+        return Features(self.values.to(device), self.mask.to(device))
+
+
+Source = Tokens | Features
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of examples.
+
+    `sources` holds one entry for each input (most models have one); text ends with the end-of-sentence id.
+    `targets` is `y_1 … y_n </s>` without the start symbol, or None when decoding.
+    `indices` are the examples' positions in their data set, so that errors can name lines.
+    """
+
+    sources: tuple[Source, ...]
+    targets: Tokens | None = None
+    indices: tuple[int, ...] = ()
+
+    def to(self, device: torch.device) -> Batch:
+        targets = None if self.targets is None else self.targets.to(device)
+        return Batch(tuple(source.to(device) for source in self.sources), targets, self.indices)
+
+    @property
+    def size(self) -> int:
+        """How many sentences."""
+        return int(self.sources[0].mask.size(0))
+
+
+@dataclass(frozen=True)
+class Final:
+    """A recurrent encoder's last states, `(B, L, d)` each; `cell` is for LSTMs only.
+
+    For a bidirectional encoder d holds the forward half, then the backward half: the forward state after the
+    last real token and the backward state after the first.
+    """
+
+    hidden: Tensor
+    cell: Tensor | None = None
+    bidirectional: bool = False
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What an encoder leaves for decoders: states `(B, S, d)`, mask `(B, S)`, and a recurrent encoder's last states."""
+
+    states: Tensor
+    mask: Tensor
+    final: Final | None = None
+    parts: tuple[Memory, ...] = field(default=())
+
+
+def pad(rows: list[list[int]], padding: int) -> Tokens:
+    """Rows of ids as `Tokens`, padded on the right to the longest (at least one column)."""
+    longest = max((len(row) for row in rows), default=0)
+    ids = torch.full((len(rows), max(longest, 1)), padding, dtype=torch.long)
+    mask = torch.zeros_like(ids, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = torch.tensor(row, dtype=torch.long)
+        mask[number, : len(row)] = True
+    return Tokens(ids, mask)

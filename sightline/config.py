@@ -1,0 +1,384 @@
+"""One YAML file is one run: small typed sections, validated on load, their descriptions the comments of the file.
+
+A value of `null` means "choose from the data"; `sightline.sizes` fills it in, and the model folder records the choice.
+This module must not import torch: `sightline config` and `--help` answer at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sightline.errors import SightlineError, nearest
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TextConfig(Section):
+    """How text becomes tokens."""
+
+    tokenizer: Literal["unigram", "bpe", "word", "char"] = Field(
+        "unigram", description="subwords (unigram or bpe), whole words split at spaces, or characters"
+    )
+    joint: bool = Field(True, description="one vocabulary for both sides (else one each)")
+    vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")
+    byte_fallback: bool = Field(
+        True, description="spell unknown characters in bytes, so that any text survives"
+    )
+    symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
+    normalization: Literal["nfc", "nfkc", "none"] = Field(
+        "nfc", description="Unicode normal form of all text"
+    )
+    lowercase: bool = Field(False, description="lower-case all text")
+
+
+class DataConfig(Section):
+    """Where the examples come from and how they are batched."""
+
+    source: Path | None = Field(None, description="source side of the training text, one sentence a line")
+    target: Path | None = Field(None, description="target side, line by line the same length")
+    pairs: Path | None = Field(None, description="or one file of pairs: .tsv or .jsonl (each may end in .gz)")
+    valid_source: Path | None = Field(None, description="source side of the validation text")
+    valid_target: Path | None = Field(None, description="target side of the validation text")
+    valid_pairs: Path | None = Field(None, description="or one file of validation pairs")
+    held_out: int | None = Field(
+        None, ge=1, description="without validation files: pairs held out; null chooses"
+    )
+    max_length: int = Field(
+        250, ge=2, description="training pairs with a side of more tokens are dropped, and counted"
+    )
+    batch_tokens: int | None = Field(
+        None, ge=1, description="tokens a batch on the longer side; null chooses"
+    )
+
+
+ENCODERS = ("lstm", "gru", "rnn", "convolution", "positions", "transformer")
+SCORES = ("dot", "scaled_dot", "bilinear", "additive", "cosine", "location")
+
+
+class EncoderConfig(Section):
+    """From source tokens to the memory that the decoder attends to."""
+
+    kind: Literal["lstm", "gru", "rnn", "convolution", "positions", "transformer"] = Field(
+        "transformer",
+        description="recurrent (lstm, gru, rnn), convolution, positions (no context), or transformer",
+    )
+    width: int | None = Field(None, ge=2, description="width of a state (of one direction, when recurrent)")
+    layers: int | None = Field(None, ge=1, description="number of layers")
+    bidirectional: bool = Field(True, description="recurrent: read in both directions")
+    reverse: bool = Field(False, description="recurrent: read the source backwards (Sutskever et al. 2014)")
+    kernel: int = Field(3, ge=1, description="convolution: positions one filter sees (odd)")
+    heads: int | None = Field(None, ge=1, description="transformer: attention heads")
+    feedforward: int | None = Field(
+        None, ge=1, description="transformer: width inside the feed-forward layer"
+    )
+
+
+class AttentionConfig(Section):
+    """How a recurrent decoder looks at the memory (the Transformer's heads use scaled dot products)."""
+
+    score: Literal["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"] = Field(
+        "additive",
+        description="how well a query and a key match; additive is Luong's 'concat', bilinear his 'general'",
+    )
+    span: Literal["global", "local-m", "local-p"] = Field(
+        "global",
+        description="all positions, a window that moves on step by step, or a window the model places",
+    )
+    window: int = Field(10, ge=1, description="local spans: positions on each side of the centre (D)")
+    width: int | None = Field(
+        None, ge=1, description="additive: hidden units; null takes the decoder's width"
+    )
+    max_source: int = Field(250, ge=1, description="location score: longest source it can address")
+
+
+class DecoderConfig(Section):
+    """From the memory to the target, token by token."""
+
+    cell: Literal["lstm", "gru", "rnn"] = Field("lstm", description="recurrent: kind of cell")
+    width: int | None = Field(None, ge=2, description="width of a state")
+    layers: int | None = Field(None, ge=1, description="number of layers")
+    context: Literal["last", "mean", "sum", "concatenation"] = Field(
+        "last", description="seq2seq: the fixed vector made of the encoder's states"
+    )
+    max_source: int = Field(
+        50, ge=1, description="seq2seq with concatenation: longest source, longer ones are refused"
+    )
+    input_feeding: bool = Field(True, description="luong: the attentional vector enters the next step")
+    heads: int | None = Field(None, ge=1, description="transformer: attention heads")
+    feedforward: int | None = Field(
+        None, ge=1, description="transformer: width inside the feed-forward layer"
+    )
+
+
+class ModelConfig(Section):
+    """The recipe and its parts."""
+
+    recipe: str = Field("transformer", description="seq2seq, bahdanau, luong or transformer")
+    embedding: int | None = Field(
+        None, ge=2, description="width of a token's vector (transformer: its width)"
+    )
+    tie: Literal["none", "output", "all"] = Field(
+        "all",
+        description="share weights: output = target embedding; all = source embedding too (joint vocabulary)",
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
+    attention_dropout: float = Field(
+        0.0, ge=0, lt=1, description="share of attention weights dropped while training"
+    )
+    positions: Literal["sinusoidal", "learned", "none"] = Field(
+        "sinusoidal", description="how a position is told"
+    )
+    max_positions: int = Field(1024, ge=1, description="learned positions: the longest sequence")
+    norm: Literal["layer", "rms"] = Field("layer", description="transformer: kind of normalisation")
+    norm_position: Literal["pre", "post"] = Field(
+        "pre", description="transformer: normalise before or after a sublayer"
+    )
+    activation: Literal["relu", "gelu", "geglu", "swiglu"] = Field(
+        "relu", description="transformer: feed-forward's"
+    )
+    encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
+    attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
+    decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
+
+
+class TrainingConfig(Section):
+    """How the model learns."""
+
+    seed: int = Field(1, description="decides initial weights, order of the data and dropout")
+    max_steps: int | None = Field(
+        None, ge=1, description="stop after so many updates; null chooses from the data"
+    )
+    max_minutes: float | None = Field(None, gt=0, description="stop after so many minutes")
+    learning_rate: float | None = Field(None, gt=0, description="highest learning rate; null chooses")
+    schedule: Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"] = Field(
+        "cosine",
+        description="course of the rate after warm-up; cosine and linear end at zero with max_steps or max_minutes",
+    )
+    warmup: int | None = Field(None, ge=0, description="updates until the rate is highest; null chooses")
+    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's averaging")
+    epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
+    label_smoothing: float = Field(
+        0.1, ge=0, lt=1, description="share of the target spread over the vocabulary"
+    )
+    clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
+    validate_every: int | None = Field(None, ge=1, description="updates between validations; null chooses")
+    validate_bleu: int = Field(
+        500, ge=0, description="validation sentences translated for BLEU (0: loss only)"
+    )
+    patience: int = Field(
+        0, ge=0, description="stop after so many validations without a better one (0: never)"
+    )
+    metric: Literal["loss", "bleu"] = Field("loss", description="what makes a validation the best")
+    log_every: int = Field(50, ge=1, description="updates between lines in the metrics file")
+    save_every: int | None = Field(
+        None, ge=1, description="updates between checkpoints; null: at each validation"
+    )
+
+
+class SearchConfig(Section):
+    """Defaults for translating; options of the command line go before them."""
+
+    beam: int = Field(5, ge=1, description="hypotheses kept at each step; 1 is greedy search")
+    length_penalty: Literal["average", "gnmt", "none"] = Field(
+        "average", description="score / length^alpha, score / ((5+length)/6)^alpha, or the plain sum"
+    )
+    alpha: float = Field(1.0, ge=0, description="strength of the length penalty")
+    coverage_penalty: float = Field(0.0, ge=0, description="beta of GNMT's coverage penalty")
+    min_length: int = Field(0, ge=0, description="fewest tokens of a translation")
+    max_ratio: float = Field(2.0, gt=0, description="longest translation: ratio * source tokens + max_extra")
+    max_extra: int = Field(10, ge=1, description="see max_ratio")
+    batch_tokens: int = Field(4000, ge=1, description="source tokens translated at once")
+
+
+class AlignmentConfig(Section):
+    """Which weights tell the alignment. Chosen on data by `sightline align --gold`."""
+
+    layer: int | None = Field(None, description="decoder layer, from 0; null averages all")
+    head: int | None = Field(None, description="head of that layer, from 0; null averages all")
+    reading: Literal["predicts", "consumes"] = Field(
+        "predicts", description="the row that predicts a token, or the row where it is the input"
+    )
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    text: TextConfig = Field(default_factory=TextConfig, description=TextConfig.__doc__)
+    data: DataConfig = Field(default_factory=DataConfig, description=DataConfig.__doc__)
+    model: ModelConfig = Field(default_factory=ModelConfig, description=ModelConfig.__doc__)
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description=TrainingConfig.__doc__)
+    search: SearchConfig = Field(default_factory=SearchConfig, description=SearchConfig.__doc__)
+    alignment: AlignmentConfig = Field(default_factory=AlignmentConfig, description=AlignmentConfig.__doc__)
+
+
+# What a recipe is, and where its defaults differ from the ones above.
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "seq2seq": (
+        "LSTM encoder-decoder through one fixed vector (Sutskever et al. 2014)",
+        {
+            "model": {
+                "tie": "none",
+                "dropout": 0.2,
+                "encoder": {"kind": "lstm", "bidirectional": False, "reverse": True},
+                "decoder": {"cell": "lstm", "context": "last"},
+            },
+        },
+    ),
+    "bahdanau": (
+        "the first attention: a GRU that aligns before it moves on (Bahdanau et al. 2015)",
+        {
+            "model": {
+                "tie": "none",
+                "dropout": 0.2,
+                "encoder": {"kind": "gru", "bidirectional": True},
+                "attention": {"score": "additive"},
+                "decoder": {"cell": "gru"},
+            },
+        },
+    ),
+    "luong": (
+        "an LSTM that attends after it moved on, with input feeding (Luong et al. 2015)",
+        {
+            "model": {
+                "tie": "none",
+                "dropout": 0.2,
+                "encoder": {"kind": "lstm", "bidirectional": True},
+                "attention": {"score": "bilinear"},
+                "decoder": {"cell": "lstm", "input_feeding": True},
+            },
+        },
+    ),
+    "transformer": (
+        "multi-head attention throughout (Vaswani et al. 2017)",
+        {"model": {"tie": "all", "encoder": {"kind": "transformer"}}},
+    ),
+}
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over` laid on top, section by section."""
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def build_config(values: dict[str, Any], recipe: str | None = None, where: str = "config") -> RunConfig:
+    """A validated run: the recipe's defaults with `values` on top.
+
+    `recipe` goes before the one that `values` name; `where` stands in error messages.
+    """
+    model = values.get("model") or {}
+    if not isinstance(model, dict):
+        raise SightlineError(f"{where}: 'model' must be a section of keys and values")
+    name = recipe or model.get("recipe") or "transformer"
+    if name not in RECIPES:
+        raise SightlineError(f"{where}: unknown recipe '{name}'; {nearest(str(name), RECIPES)}")
+    merged = merge(RECIPES[name][1], values)
+    merged["model"] = {**merged["model"], "recipe": name}
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise SightlineError(f"{where}: {_explain(error)}") from None
+
+
+def load_config(path: Path, recipe: str | None = None) -> RunConfig:
+    """Reads and validates a YAML file."""
+    return build_config(read_yaml(path), recipe, str(path))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file's sections as plain values."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SightlineError(f"{path}: cannot read the configuration: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SightlineError(f"{path}: the configuration is not UTF-8 text") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise SightlineError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise SightlineError(f"{path}: expected sections with keys, such as 'training: {{seed: 1}}'")
+    return values
+
+
+def assignment(text: str) -> dict[str, Any]:
+    """`section.key=value` of the command line as a nested dict; the value is read as YAML."""
+    name, equals, value = text.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise SightlineError(f"--set {text}: expected section.key=value, such as training.seed=2")
+    try:
+        nested: Any = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise SightlineError(f"--set {text}: the value is not valid YAML") from None
+    for key in reversed(keys):
+        nested = {key: nested}
+    result: dict[str, Any] = nested
+    return result
+
+
+def dump_yaml(config: RunConfig) -> str:
+    """The configuration as YAML, each key with its description as a comment."""
+    lines: list[str] = []
+    for name, section in _fields(config):
+        lines += [f"# {_description(config, name)}", f"{name}:", *_section_lines(section, "  "), ""]
+    return "\n".join(lines)
+
+
+def _section_lines(section: Section, indent: str) -> list[str]:
+    lines = []
+    for name, value in _fields(section):
+        description = _description(section, name)
+        if isinstance(value, Section):
+            lines += [f"{indent}# {description}", f"{indent}{name}:", *_section_lines(value, indent + "  ")]
+        else:
+            plain = yaml.safe_dump(
+                section.model_dump(mode="json")[name], default_flow_style=True, width=10**6
+            )
+            text = plain.removesuffix("\n").removesuffix("\n...")
+            lines.append(f"{f'{indent}{name}: {text}':<36}  # {description}")
+    return lines
+
+
+def _fields(section: Section) -> list[tuple[str, Any]]:
+    return [(name, getattr(section, name)) for name in type(section).model_fields]
+
+
+def _description(section: Section, name: str) -> str:
+    return (type(section).model_fields[name].description or "").strip()
+
+
+def _explain(error: ValidationError) -> str:
+    """The first mistake in one line, with the nearest valid name for an unknown key."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    name = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{name}'; {nearest(path[-1], _valid_keys(path[:-1]))}"
+    if first["type"] == "literal_error":
+        return f"{name} = {first['input']!r}: expected {first['ctx']['expected']}"
+    return f"{name} = {first['input']!r}: {first['msg'].lower()}"
+
+
+def _valid_keys(path: list[str]) -> list[str]:
+    section: Any = RunConfig
+    for part in path:
+        section = section.model_fields[part].annotation
+    return list(section.model_fields)

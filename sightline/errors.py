@@ -1,0 +1,17 @@
+"""The one exception that a user is meant to read."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class SightlineError(Exception):
+    """A mistake the user can mend: one line that says what, where and how. The command line prints it and exits with 2."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """`; did you mean 'x'?` when a valid name is close, else the list of valid names."""
+    names = list(valid)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"valid: {', '.join(names)}"
