@@ -29,13 +29,9 @@ class TextConfig(Section):
     )
     joint: bool = Field(True, description="one vocabulary for both sides (else one each)")
     vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")
-    byte_fallback: bool = Field(
-        True, description="spell unknown characters in bytes, so that any text survives"
-    )
+    byte_fallback: bool = Field(True, description="spell unknown characters in bytes, so that any text survives")
     symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
-    normalization: Literal["nfc", "nfkc", "none"] = Field(
-        "nfc", description="Unicode normal form of all text"
-    )
+    normalization: Literal["nfc", "nfkc", "none"] = Field("nfc", description="Unicode normal form of all text")
     lowercase: bool = Field(False, description="lower-case all text")
 
 
@@ -48,15 +44,9 @@ class DataConfig(Section):
     valid_source: Path | None = Field(None, description="source side of the validation text")
     valid_target: Path | None = Field(None, description="target side of the validation text")
     valid_pairs: Path | None = Field(None, description="or one file of validation pairs")
-    held_out: int | None = Field(
-        None, ge=1, description="without validation files: pairs held out; null chooses"
-    )
-    max_length: int = Field(
-        250, ge=2, description="training pairs with a side of more tokens are dropped, and counted"
-    )
-    batch_tokens: int | None = Field(
-        None, ge=1, description="tokens a batch on the longer side; null chooses"
-    )
+    held_out: int | None = Field(None, ge=1, description="without validation files: pairs held out; null chooses")
+    max_length: int = Field(250, ge=2, description="training pairs with a side of more tokens are dropped, and counted")
+    batch_tokens: int | None = Field(None, ge=1, description="tokens a batch on the longer side; null chooses")
 
 
 ENCODERS = ("lstm", "gru", "rnn", "convolution", "positions", "transformer")
@@ -76,9 +66,7 @@ class EncoderConfig(Section):
     reverse: bool = Field(False, description="recurrent: read the source backwards (Sutskever et al. 2014)")
     kernel: int = Field(3, ge=1, description="convolution: positions one filter sees (odd)")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
-    feedforward: int | None = Field(
-        None, ge=1, description="transformer: width inside the feed-forward layer"
-    )
+    feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
 
 
 class AttentionConfig(Section):
@@ -93,9 +81,7 @@ class AttentionConfig(Section):
         description="all positions, a window that moves on step by step, or a window the model places",
     )
     window: int = Field(10, ge=1, description="local spans: positions on each side of the centre (D)")
-    width: int | None = Field(
-        None, ge=1, description="additive: hidden units; null takes the decoder's width"
-    )
+    width: int | None = Field(None, ge=1, description="additive: hidden units; null takes the decoder's width")
     max_source: int = Field(250, ge=1, description="location score: longest source it can address")
 
 
@@ -108,42 +94,30 @@ class DecoderConfig(Section):
     context: Literal["last", "mean", "sum", "concatenation"] = Field(
         "last", description="seq2seq: the fixed vector made of the encoder's states"
     )
-    max_source: int = Field(
-        50, ge=1, description="seq2seq with concatenation: longest source, longer ones are refused"
-    )
+    max_source: int = Field(50, ge=1, description="seq2seq with concatenation: longest source, longer ones are refused")
     input_feeding: bool = Field(True, description="luong: the attentional vector enters the next step")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
-    feedforward: int | None = Field(
-        None, ge=1, description="transformer: width inside the feed-forward layer"
-    )
+    feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
 
 
 class ModelConfig(Section):
     """The recipe and its parts."""
 
     recipe: str = Field("transformer", description="seq2seq, bahdanau, luong or transformer")
-    embedding: int | None = Field(
-        None, ge=2, description="width of a token's vector (transformer: its width)"
-    )
+    embedding: int | None = Field(None, ge=2, description="width of a token's vector (transformer: its width)")
     tie: Literal["none", "output", "all"] = Field(
         "all",
         description="share weights: output = target embedding; all = source embedding too (joint vocabulary)",
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
-    attention_dropout: float = Field(
-        0.0, ge=0, lt=1, description="share of attention weights dropped while training"
-    )
-    positions: Literal["sinusoidal", "learned", "none"] = Field(
-        "sinusoidal", description="how a position is told"
-    )
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="share of attention weights dropped while training")
+    positions: Literal["sinusoidal", "learned", "none"] = Field("sinusoidal", description="how a position is told")
     max_positions: int = Field(1024, ge=1, description="learned positions: the longest sequence")
     norm: Literal["layer", "rms"] = Field("layer", description="transformer: kind of normalisation")
     norm_position: Literal["pre", "post"] = Field(
         "pre", description="transformer: normalise before or after a sublayer"
     )
-    activation: Literal["relu", "gelu", "geglu", "swiglu"] = Field(
-        "relu", description="transformer: feed-forward's"
-    )
+    activation: Literal["relu", "gelu", "geglu", "swiglu"] = Field("relu", description="transformer: feed-forward's")
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
@@ -153,9 +127,7 @@ class TrainingConfig(Section):
     """How the model learns."""
 
     seed: int = Field(1, description="decides initial weights, order of the data and dropout")
-    max_steps: int | None = Field(
-        None, ge=1, description="stop after so many updates; null chooses from the data"
-    )
+    max_steps: int | None = Field(None, ge=1, description="stop after so many updates; null chooses from the data")
     max_minutes: float | None = Field(None, gt=0, description="stop after so many minutes")
     learning_rate: float | None = Field(None, gt=0, description="highest learning rate; null chooses")
     schedule: Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"] = Field(
@@ -166,22 +138,14 @@ class TrainingConfig(Section):
     betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's averaging")
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
-    label_smoothing: float = Field(
-        0.1, ge=0, lt=1, description="share of the target spread over the vocabulary"
-    )
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="share of the target spread over the vocabulary")
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     validate_every: int | None = Field(None, ge=1, description="updates between validations; null chooses")
-    validate_bleu: int = Field(
-        500, ge=0, description="validation sentences translated for BLEU (0: loss only)"
-    )
-    patience: int = Field(
-        0, ge=0, description="stop after so many validations without a better one (0: never)"
-    )
+    validate_bleu: int = Field(500, ge=0, description="validation sentences translated for BLEU (0: loss only)")
+    patience: int = Field(0, ge=0, description="stop after so many validations without a better one (0: never)")
     metric: Literal["loss", "bleu"] = Field("loss", description="what makes a validation the best")
     log_every: int = Field(50, ge=1, description="updates between lines in the metrics file")
-    save_every: int | None = Field(
-        None, ge=1, description="updates between checkpoints; null: at each validation"
-    )
+    save_every: int | None = Field(None, ge=1, description="updates between checkpoints; null: at each validation")
 
 
 class SearchConfig(Section):
@@ -349,9 +313,7 @@ def _section_lines(section: Section, indent: str) -> list[str]:
         if isinstance(value, Section):
             lines += [f"{indent}# {description}", f"{indent}{name}:", *_section_lines(value, indent + "  ")]
         else:
-            plain = yaml.safe_dump(
-                section.model_dump(mode="json")[name], default_flow_style=True, width=10**6
-            )
+            plain = yaml.safe_dump(section.model_dump(mode="json")[name], default_flow_style=True, width=10**6)
             text = plain.removesuffix("\n").removesuffix("\n...")
             lines.append(f"{f'{indent}{name}: {text}':<36}  # {description}")
     return lines

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class SightlineError(Exception):
-    """A mistake the user can mend: one line that says what, where and how. The command line prints it and exits with 2."""
+    """A mistake the user can mend: one line that says what, where and how. The command line exits with 2."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
