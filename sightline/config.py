@@ -95,6 +95,9 @@ class DecoderConfig(Section):
         "last", description="seq2seq: the fixed vector made of the encoder's states"
     )
     max_source: int = Field(50, ge=1, description="seq2seq with concatenation: longest source, longer ones are refused")
+    readout_state: Literal["previous", "updated"] = Field(
+        "previous", description="bahdanau: the state the output layer reads; the paper's is the one before the update"
+    )
     input_feeding: bool = Field(True, description="luong: the attentional vector enters the next step")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")

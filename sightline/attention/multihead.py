@@ -1,0 +1,70 @@
+"""Multi-head attention: projections and heads (Vaswani et al. 2017).
+
+Shapes: B sentences, H heads, T queries, S keys, d width, d_k = d / H.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sightline.attention.capture import Tapped
+from sightline.attention.core import attend, attention_weights
+
+
+class MultiHeadAttention(Tapped):
+    """`[head_1; …; head_H] Wᴼ` with `head_i = attend(Q W_i, K W_i, V W_i)`: each head sees all of its input.
+
+    The projections of queries, keys and values lie in one matrix of `(3d, d)`, in this order, so that
+    self-attention takes one product. Queries may be projected apart from keys and values, which a decoder
+    computes once a sentence (`project_memory`) or once a token (`project_self`).
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"width {width} is not a multiple of {heads} heads")
+        self.width, self.heads, self.dropout = width, heads, dropout
+        self.weight = nn.Parameter(torch.empty(3 * width, width))
+        self.bias = nn.Parameter(torch.zeros(3 * width))
+        self.output = nn.Linear(width, width)
+        for part in self.weight.data.chunk(3):
+            nn.init.xavier_uniform_(part)
+        nn.init.xavier_uniform_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def split(self, projected: Tensor) -> Tensor:
+        """`(B, T, d)` to `(B, H, T, d_k)`."""
+        batch, length, _ = projected.shape
+        return projected.view(batch, length, self.heads, -1).transpose(1, 2)
+
+    def project_self(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """States `(B, T, d)` to queries, keys and values `(B, H, T, d_k)`."""
+        queries, keys, values = F.linear(states, self.weight, self.bias).chunk(3, -1)
+        return self.split(queries), self.split(keys), self.split(values)
+
+    def project_queries(self, states: Tensor) -> Tensor:
+        """States `(B, T, d)` to queries `(B, H, T, d_k)`."""
+        return self.split(F.linear(states, self.weight[: self.width], self.bias[: self.width]))
+
+    def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """States `(B, S, d)` to keys and values `(B, H, S, d_k)`."""
+        keys, values = F.linear(states, self.weight[self.width :], self.bias[self.width :]).chunk(2, -1)
+        return self.split(keys), self.split(values)
+
+    def mix(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Projected queries `(B, H, T, d_k)`, keys and values `(B, H, S, d_k)` to the output `(B, T, d)`."""
+        if self.tap is not None:
+            self.tap.record(attention_weights(queries, keys, mask, causal=causal))
+        dropout = self.dropout if self.training else 0.0
+        heads = attend(queries, keys, values, mask, causal=causal, dropout=dropout)
+        return self.output(heads.transpose(1, 2).flatten(-2))
+
+    def forward(
+        self, queries: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Queries `(B, T, d)` attend to memory `(B, S, d)`, or to themselves without one; `(B, T, d)` comes out."""
+        if memory is None:
+            return self.mix(*self.project_self(queries), mask=mask, causal=causal)
+        return self.mix(self.project_queries(queries), *self.project_memory(memory), mask=mask, causal=causal)

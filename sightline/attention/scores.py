@@ -1,0 +1,118 @@
+"""How well a query and a key match: score functions from dot product to location.
+
+Each is a module with `prepare(keys)`, for what depends on the keys alone (once a sentence), and
+`forward(queries, prepared)`, which gives the scores.
+Shapes: … leading dimensions, T queries, S keys, d_q and d_k their widths, n hidden units.
+"""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from sightline.errors import SightlineError
+
+
+def dot(queries: Tensor, keys: Tensor) -> Tensor:
+    """`q · k` (Luong et al. 2015): `(…, T, d)` and `(…, S, d)` to `(…, T, S)`."""
+    return queries @ keys.transpose(-2, -1)
+
+
+def scaled_dot(queries: Tensor, keys: Tensor) -> Tensor:
+    """`q · k / √d_k` (Vaswani et al. 2017), d_k the width of one head's keys."""
+    return dot(queries * (1 / math.sqrt(keys.size(-1))), keys)
+
+
+class Score(nn.Module, ABC):
+    """A score function with its parameters."""
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        """Keys `(…, S, d_k)` to whatever `forward` needs of them."""
+        return keys
+
+    @abstractmethod
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        """Queries `(…, T, d_q)` and prepared keys `(…, S, ·)` to scores `(…, T, S)`."""
+
+
+class Dot(Score):
+    """`q · k`: no parameters, queries and keys of one width."""
+
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return dot(queries, prepared)
+
+
+class ScaledDot(Score):
+    """`q · k / √d_k`."""
+
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return scaled_dot(queries, prepared)
+
+
+class Bilinear(Score):
+    """`qᵀ W k`, Luong's "general": `W` is `(d_q, d_k)`."""
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(query_width, key_width)))
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        return keys @ self.weight.T
+
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return dot(queries, prepared)
+
+
+class Additive(Score):
+    """`vᵀ tanh(W q + U k)` (Bahdanau et al. 2015), Luong's "concat": no bias, as in the paper.
+
+    `forward` holds `(…, T, S, n)` for a moment.
+    """
+
+    def __init__(self, query_width: int, key_width: int, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query_width, width, bias=False)
+        self.key = nn.Linear(key_width, width, bias=False)
+        self.vector = nn.Parameter(nn.init.uniform_(torch.empty(width), -(width**-0.5), width**-0.5))
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        return self.key(keys)
+
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        hidden = torch.tanh(self.query(queries)[..., :, None, :] + prepared[..., None, :, :])  # (…, T, S, n)
+        return hidden @ self.vector
+
+
+class Cosine(Score):
+    """`τ · q·k / (|q| |k|)` with a learned temperature τ > 0: without one the weights could not be sharp."""
+
+    def __init__(self, temperature: float = 10.0) -> None:
+        super().__init__()
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        return nn.functional.normalize(keys, dim=-1, eps=1e-6)
+
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return self.log_temperature.exp() * dot(nn.functional.normalize(queries, dim=-1, eps=1e-6), prepared)
+
+
+class Location(Score):
+    """`W q`: the query alone says where to look (Luong et al. 2015). `W` is `(S_max, d_q)`."""
+
+    def __init__(self, query_width: int, max_source: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(max_source, query_width)))
+
+    def prepare(self, keys: Tensor) -> Tensor:
+        length = keys.size(-2)
+        if length > self.weight.size(0):
+            raise SightlineError(
+                f"a source of {length} tokens is too long for the location score, which addresses "
+                f"{self.weight.size(0)}: split the line, or train with a larger model.attention.max_source"
+            )
+        return keys
+
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return queries @ self.weight[: prepared.size(-2)].T

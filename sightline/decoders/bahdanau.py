@@ -1,0 +1,80 @@
+"""Bahdanau's decoder (RNNsearch, 2015): it looks before it moves.
+
+Shapes: see `decoders/base.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sightline.attention.soft import SoftAttention
+from sightline.batch import Memory
+from sightline.decoders.base import Bridge, Decoded, Decoder
+from sightline.decoders.cells import CellStack
+from sightline.state import State
+
+
+class Readout(nn.Module):
+    """`t̃ = U s + V E y + C c`, then the larger of each pair: a maxout layer (Bahdanau et al. 2015, appendix A.2.2)."""
+
+    def __init__(self, state: int, token: int, context: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(state + token + context, 2 * width)
+
+    def forward(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
+        """`(…, n)`, `(…, e)` and `(…, d_m)` to `(…, d)`."""
+        joined = self.linear(torch.cat([state, token, context], -1))
+        return joined.view(*joined.shape[:-1], -1, 2).max(-1).values
+
+
+class BahdanauDecoder(Decoder):
+    """`c_i` from the state before the update, `s_i = cell(s_{i-1}, [E y_{i-1}; c_i])`.
+
+    The output layer reads `E y_{i-1}` and `c_i` beside the state: `s_{i-1}` as the paper writes, or the updated
+    `s_i` (`readout_state`), as most later systems do.
+    """
+
+    def __init__(
+        self,
+        cells: CellStack,
+        bridge: Bridge,
+        attention: SoftAttention,
+        readout: Readout,
+        width: int,
+        readout_state: str,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.cells, self.bridge, self.attention, self.readout = cells, bridge, attention, readout
+        self.width = width
+        self.updated = readout_state == "updated"
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, memory: Memory) -> State:
+        return State(self.attention.prepare(memory.states, memory.mask), self.bridge(memory))
+
+    def advance(self, projected: Tensor, state: State) -> tuple[State, Tensor, Tensor, Tensor]:
+        """From projected tokens `(R, G n)`: next state, state to read out `(R, n)`, context `(R, d_m)`, weights `(R, S)`."""
+        before = state.own["hidden"][:, -1]
+        position = torch.tensor([state.position], device=before.device)
+        looked = self.attention(before.view(-1, state.width, before.size(-1)), state.shared, position)
+        context = looked.context.flatten(0, 1)
+        after = state.advance(self.cells.step(projected, context, state.own))
+        read = after.own["hidden"][:, -1] if self.updated else before
+        return after, read, context, looked.weights.flatten(0, 1)
+
+    def step(self, embedded: Tensor, state: State) -> Decoded:
+        state, read, context, weights = self.advance(self.cells.project(embedded), state)
+        return Decoded(self.dropout(self.readout(read, embedded, context)), state, weights)
+
+    def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
+        state = self.start(memory)
+        reads, contexts, weights = [], [], []
+        for projected in self.cells.project(embedded).unbind(1):
+            state, read, context, weight = self.advance(projected, state)
+            reads.append(read)
+            contexts.append(context)
+            weights.append(weight)
+        features = self.readout(torch.stack(reads, 1), embedded, torch.stack(contexts, 1))
+        return Decoded(self.dropout(features), state, torch.stack(weights, 1))

@@ -1,0 +1,104 @@
+"""What every decoder offers: a full pass for training, and start and step for search, which give the same.
+
+Shapes: B sentences, K hypotheses a sentence, R = B * K rows, T target positions, S source positions, e width of an
+embedded token, d of a feature vector, d_m of a memory state, L layers, n width of a recurrent state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from sightline.batch import Memory
+from sightline.state import State
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Features for the output layer and, where a decoder has them, weights over the source.
+
+    Full pass: features `(B, T, d)`, weights `(B, T, S)`; step: `(R, d)`, `(R, S)`. Row t belongs to the token
+    being predicted.
+    """
+
+    features: Tensor
+    state: State
+    weights: Tensor | None = None
+
+
+class Decoder(nn.Module, ABC):
+    """From a memory and the tokens so far to features; `width` is d."""
+
+    width: int
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """The state before the first token."""
+
+    @abstractmethod
+    def step(self, embedded: Tensor, state: State) -> Decoded:
+        """One embedded token a row, `(R, e)`."""
+
+    @abstractmethod
+    def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
+        """All tokens at once, `(B, T, e)`: the start symbol and the targets but the last."""
+
+
+class Bridge(nn.Module):
+    """From the encoder's end to the first state of a recurrent decoder.
+
+    Without `summarise` all of a recurrent encoder's last states are handed over as they are, which needs the same
+    cell, layers and width on both sides (Sutskever et al. 2014). With it, `tanh(W x)` of the vector it makes gives
+    each of them (Bahdanau et al. 2015).
+    """
+
+    def __init__(
+        self, summarise: Callable[[Memory], Tensor] | None, summary: int, layers: int, width: int, has_cell: bool
+    ) -> None:
+        super().__init__()
+        self.summarise, self.layers, self.has_cell = summarise, layers, has_cell
+        self.linear = nn.Linear(summary, layers * width * (1 + has_cell)) if summarise else None
+
+    def forward(self, memory: Memory) -> dict[str, Tensor]:
+        """`hidden` and, for LSTMs, `cell`, `(B, L, n)` each."""
+        if self.summarise is None or self.linear is None:
+            assert memory.final is not None
+            return _named(memory.final.hidden, memory.final.cell)
+        states = torch.tanh(self.linear(self.summarise(memory)))
+        states = states.view(states.size(0), self.layers, -1)
+        if self.has_cell:
+            hidden, cell = states.chunk(2, -1)
+            return _named(hidden, cell)
+        return _named(states, None)
+
+
+def backward_state(memory: Memory) -> Tensor:
+    """The state of a bidirectional encoder's backward reading at the first token, top layer, `(B, n)`."""
+    assert memory.final is not None
+    return memory.final.hidden[:, -1].chunk(2, -1)[1]
+
+
+def top_state(memory: Memory) -> Tensor:
+    """A recurrent encoder's last state, top layer, `(B, d_m)`."""
+    assert memory.final is not None
+    return memory.final.hidden[:, -1]
+
+
+def last_state(memory: Memory) -> Tensor:
+    """The state at the last real position, `(B, d_m)`."""
+    last = memory.mask.sum(-1) - 1
+    return memory.states[torch.arange(last.size(0), device=last.device), last]
+
+
+def _named(hidden: Tensor, cell: Tensor | None) -> dict[str, Tensor]:
+    return {"hidden": hidden} if cell is None else {"hidden": hidden, "cell": cell}
+
+
+def mean_state(memory: Memory) -> Tensor:
+    """The mean of the real states, `(B, d_m)`."""
+    real = memory.mask[..., None].to(memory.states.dtype)
+    return (memory.states * real).sum(1) / real.sum(1).clamp(min=1)

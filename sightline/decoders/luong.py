@@ -1,0 +1,78 @@
+"""Luong's decoder (2015): it moves, then looks, and may feed what it saw into the next step.
+
+Shapes: see `decoders/base.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sightline.attention.soft import SoftAttention
+from sightline.batch import Memory
+from sightline.decoders.base import Bridge, Decoded, Decoder
+from sightline.decoders.cells import CellStack
+from sightline.state import State
+
+
+class LuongDecoder(Decoder):
+    """`h_t` from the cell, `c_t` from attention queried by `h_t`, `h̃_t = tanh(W [c_t; h_t])` for the output layer.
+
+    With input feeding `h̃_{t-1}` (zero at first) enters the cell beside the token, which makes training go step by
+    step; without it the whole sequence is computed at once.
+    """
+
+    def __init__(
+        self,
+        cells: CellStack,
+        bridge: Bridge,
+        attention: SoftAttention,
+        memory_width: int,
+        input_feeding: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.cells, self.bridge, self.attention, self.input_feeding = cells, bridge, attention, input_feeding
+        self.width = cells.width
+        self.combine = nn.Linear(memory_width + cells.width, cells.width, bias=False)
+        self.dropout = nn.Dropout(dropout)
+
+    def start(self, memory: Memory) -> State:
+        own = self.bridge(memory)
+        if self.input_feeding:
+            own = {**own, "fed": own["hidden"].new_zeros(own["hidden"].size(0), self.width)}
+        return State(self.attention.prepare(memory.states, memory.mask), own)
+
+    def look(self, hidden: Tensor, shared: dict[str, Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Top states `(B, T, n)` at positions `(T,)` to attentional vectors `(B, T, n)` and weights `(B, T, S)`."""
+        looked = self.attention(hidden, shared, positions)
+        attentional = torch.tanh(self.combine(torch.cat([looked.context, hidden], -1)))
+        return self.dropout(attentional), looked.weights
+
+    def advance(self, projected: Tensor, state: State) -> Decoded:
+        """One step from projected tokens `(R, G n)`."""
+        own = self.cells.step(projected, state.own.get("fed"), state.own)
+        hidden = own["hidden"][:, -1]
+        position = torch.tensor([state.position], device=hidden.device)
+        attentional, weights = self.look(hidden.view(-1, state.width, hidden.size(-1)), state.shared, position)
+        features = attentional.flatten(0, 1)
+        if self.input_feeding:
+            own["fed"] = features
+        return Decoded(features, state.advance(own), weights.flatten(0, 1))
+
+    def step(self, embedded: Tensor, state: State) -> Decoded:
+        return self.advance(self.cells.project(embedded), state)
+
+    def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
+        state = self.start(memory)
+        if not self.input_feeding:
+            hidden, own = self.cells.sequence(embedded, state.own)
+            positions = torch.arange(hidden.size(1), device=hidden.device)
+            features, weights = self.look(hidden, state.shared, positions)
+            return Decoded(features, State(state.shared, own, 1, embedded.size(1)), weights)
+        steps = []
+        for projected in self.cells.project(embedded).unbind(1):
+            steps.append(self.advance(projected, state))
+            state = steps[-1].state
+        features = torch.stack([step.features for step in steps], 1)
+        return Decoded(features, state, torch.stack([step.weights for step in steps if step.weights is not None], 1))

@@ -1,0 +1,114 @@
+"""The Transformer's decoder, with its key/value cache (Vaswani et al. 2017).
+
+Shapes: see `decoders/base.py`; H heads, d_k width of a head.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sightline.attention.core import attention_weights
+from sightline.attention.masks import padding_mask
+from sightline.attention.multihead import MultiHeadAttention
+from sightline.batch import Memory
+from sightline.decoders.base import Decoded, Decoder
+from sightline.layers import FeedForward, Residual, Stack, make_norm
+from sightline.state import State
+
+
+class TransformerDecoderLayer(nn.Module):
+    """Causal self-attention, attention to the memory, feed-forward, each with its residual."""
+
+    def __init__(
+        self,
+        attention: MultiHeadAttention,
+        cross: MultiHeadAttention,
+        feedforward: FeedForward,
+        norm: str,
+        norm_position: str,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.self_attention, self.cross, self.feedforward = attention, cross, feedforward
+        self.around_attention = Residual(attention.width, norm, norm_position, dropout)
+        self.around_cross = Residual(attention.width, norm, norm_position, dropout)
+        self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
+
+    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+        """States `(B, T, d)`, memory `(B, S, d)` and its mask, broadcastable to `(B, H, T, S)`, to states `(B, T, d)`.
+
+        Padding comes last, so causality alone hides it from every real position.
+        """
+        states = self.around_attention(states, lambda x: self.self_attention(x, causal=True))
+        states = self.around_cross(states, lambda x: self.cross(x, memory, mask))
+        return self.around_feedforward(states, self.feedforward)
+
+
+class TransformerDecoder(Decoder):
+    """A stack of layers; pre-norm stacks end with one more normalisation.
+
+    `alignment` names the layer and head (None: the mean of all heads) whose weights a step reports; without it a
+    step reports none and saves the work.
+    """
+
+    alignment: tuple[int, int | None] | None = None
+
+    def __init__(self, layers: list[TransformerDecoderLayer], norm: str, norm_position: str) -> None:
+        super().__init__()
+        self.layers = Stack(layers)
+        self.width = layers[0].self_attention.width
+        self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
+
+    def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
+        mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)
+        states = embedded
+        for layer in self.layers:
+            states = layer(states, memory.states, mask)
+        return Decoded(self.norm(states), State(position=embedded.size(1)))
+
+    def start(self, memory: Memory) -> State:
+        shared = {"mask": memory.mask}
+        own = {}
+        batch = memory.states.size(0)
+        for number, layer in enumerate(self.layers):
+            keys, values = layer.cross.project_memory(memory.states)
+            shared[f"{number}.keys"], shared[f"{number}.values"] = keys, values
+            empty = keys.new_zeros(batch, layer.self_attention.heads, 0, keys.size(-1))
+            own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
+        return State(shared, own)
+
+    def step(self, embedded: Tensor, state: State) -> Decoded:
+        mask = padding_mask(state.shared["mask"])
+        states = embedded[:, None]  # (R, 1, d)
+        own: dict[str, Tensor] = {}
+        reported: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
+            states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
+            states = layer.around_feedforward(states, layer.feedforward)
+        weights = reported[0] if reported else None
+        return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
+
+    def attend_to_past(self, number: int, states: Tensor, state: State, own: dict[str, Tensor]) -> Tensor:
+        """Self-attention of `(R, 1, d)` over the cache, which gets one key and one value longer."""
+        attention = self.layers[number].self_attention
+        queries, keys, values = attention.project_self(states)
+        keys = own[f"{number}.keys"] = torch.cat([state.own[f"{number}.keys"], keys], 2)
+        values = own[f"{number}.values"] = torch.cat([state.own[f"{number}.values"], values], 2)
+        return attention.mix(queries, keys, values)
+
+    def attend_to_memory(
+        self, number: int, states: Tensor, state: State, mask: Tensor, reported: list[Tensor]
+    ) -> Tensor:
+        """Attention of `(R, 1, d)` to the memory: a sentence's hypotheses stand in for the target positions."""
+        cross = self.layers[number].cross
+        grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
+        queries = cross.project_queries(grouped)
+        keys, values = state.shared[f"{number}.keys"], state.shared[f"{number}.values"]
+        if self.alignment is not None and self.alignment[0] == number:
+            weights = attention_weights(queries, keys, mask)  # (B, H, K, S)
+            head = self.alignment[1]
+            chosen = weights.mean(1) if head is None else weights[:, head]
+            reported.append(chosen.flatten(0, 1))
+        return cross.mix(queries, keys, values, mask).view_as(states)

@@ -1,0 +1,156 @@
+"""From embedded source tokens to the memory that a decoder reads.
+
+Every encoder is padding-exact: a sentence gets the same states in a padded batch as alone.
+Shapes: B sentences, S positions, e width of the input, n of one direction's state, d of a memory state, L layers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from sightline.attention.masks import padding_mask
+from sightline.attention.multihead import MultiHeadAttention
+from sightline.batch import Final, Memory
+from sightline.layers import FeedForward, Residual, Stack, make_norm
+
+
+class Encoder(nn.Module, ABC):
+    """Embedded tokens to a `Memory`; `width` is d, the width of its states."""
+
+    width: int
+
+    @abstractmethod
+    def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
+        """Embedded tokens `(B, S, e)` and their mask `(B, S)` to a memory of states `(B, S, d)`."""
+
+
+def reverse(states: Tensor, mask: Tensor) -> Tensor:
+    """Turns the real positions of `(B, S, e)` around; the padding stays where it is."""
+    length = mask.sum(-1, keepdim=True)
+    position = torch.arange(mask.size(1), device=mask.device)
+    index = torch.where(mask, length - 1 - position, position)
+    return states.gather(1, index[..., None].expand_as(states))
+
+
+class RecurrentEncoder(Encoder):
+    """Stacked RNN, LSTM or GRU, one way or both ways, over packed sequences.
+
+    With `backwards` it reads the source from its end, as Sutskever et al. (2014) did; the states are put back in
+    the order of the tokens.
+    """
+
+    KINDS = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}  # noqa: RUF012
+
+    def __init__(
+        self,
+        kind: str,
+        inputs: int,
+        width: int,
+        layers: int = 1,
+        bidirectional: bool = False,
+        backwards: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.layers, self.directions, self.backwards = layers, 1 + bidirectional, backwards
+        self.width = width * self.directions
+        between = dropout if layers > 1 else 0.0  # torch warns of dropout that has no layer to follow
+        self.network = self.KINDS[kind](
+            inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
+        if self.backwards:
+            embedded = reverse(embedded, mask)
+        lengths = mask.sum(-1).cpu()
+        packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+        outputs, last = self.network(packed)
+        states, _ = pad_packed_sequence(outputs, batch_first=True, total_length=mask.size(1))
+        if self.backwards:
+            states = reverse(states, mask)
+        hidden, cell = last if isinstance(last, tuple) else (last, None)
+        final = Final(self.join(hidden), None if cell is None else self.join(cell), self.directions == 2)
+        return Memory(self.dropout(states), mask, final)
+
+    def join(self, last: Tensor) -> Tensor:
+        """torch's `(L · directions, B, n)` to `(B, L, d)`, the forward half first."""
+        batch = last.size(1)
+        return last.view(self.layers, self.directions, batch, -1).permute(2, 0, 1, 3).reshape(batch, self.layers, -1)
+
+
+class ConvolutionalEncoder(Encoder):
+    """Stacked convolutions with gates and residuals, no pooling (Gehring et al. 2017).
+
+    A state sees `layers * (kernel - 1) / 2` neighbours on each side. The padding is set to zero before every layer:
+    to a filter, the end of a sentence must look the same in any batch.
+    """
+
+    def __init__(self, inputs: int, width: int, layers: int, kernel: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if kernel % 2 == 0:
+            raise ValueError(f"a kernel of {kernel} has no middle: choose an odd one")
+        self.width = width
+        self.enter = nn.Linear(inputs, width)
+        self.convolutions = Stack(nn.Conv1d(width, 2 * width, kernel, padding=kernel // 2) for _ in range(layers))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
+        real = mask[:, None, :].to(embedded.dtype)
+        states = self.enter(embedded).transpose(1, 2)  # (B, d, S), as convolutions want it
+        for convolution in self.convolutions:
+            changed = F.glu(convolution(self.dropout(states * real)), dim=1)
+            states = (states + changed) * 0.5**0.5
+        return Memory((states * real).transpose(1, 2), mask)
+
+
+class PositionEncoder(Encoder):
+    """No encoder at all: embeddings with their positions, no context ("concatenation"; cf. Tang et al. 2019)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
+        return Memory(embedded, mask)
+
+
+class TransformerEncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, each with its residual."""
+
+    def __init__(
+        self, attention: MultiHeadAttention, feedforward: FeedForward, norm: str, norm_position: str, dropout: float
+    ) -> None:
+        super().__init__()
+        self.self_attention = attention
+        self.feedforward = feedforward
+        self.around_attention = Residual(attention.width, norm, norm_position, dropout)
+        self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """States `(B, S, d)` and a mask broadcastable to `(B, H, S, S)` to states `(B, S, d)`."""
+        states = self.around_attention(states, lambda x: self.self_attention(x, mask=mask))
+        return self.around_feedforward(states, self.feedforward)
+
+
+class TransformerEncoder(Encoder):
+    """A stack of layers; pre-norm stacks end with one more normalisation."""
+
+    def __init__(self, layers: list[TransformerEncoderLayer], norm: str, norm_position: str) -> None:
+        super().__init__()
+        self.layers = Stack(layers)
+        self.width = layers[0].self_attention.width
+        self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
+
+    def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
+        # A batch without padding needs no mask, and the kernel is faster without one.
+        allowed = None if bool(mask.all()) else padding_mask(mask)
+        states = embedded
+        for layer in self.layers:
+            states = layer(states, allowed)
+        return Memory(self.norm(states), mask)

@@ -1,0 +1,128 @@
+"""Small parts: embedding, feed-forward, normalisation, residual.
+
+Shapes: B sentences, T positions, d width, f inner width, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Generic, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sightline.positions import Positions
+
+M = TypeVar("M", bound=nn.Module)
+
+
+class Stack(nn.Module, Generic[M]):
+    """Layers of one kind. torch's `ModuleList` forgets their type, so that every use would need a cast."""
+
+    def __init__(self, layers: Iterable[M]) -> None:
+        super().__init__()
+        for number, layer in enumerate(layers):
+            self.add_module(str(number), layer)
+
+    def __getitem__(self, number: int) -> M:
+        return cast(M, self._modules[str(number)])
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[M]:
+        return (cast(M, layer) for layer in self._modules.values())
+
+
+gelu_tanh = partial(F.gelu, approximate="tanh")
+
+
+class Embedding(nn.Module):
+    """Token ids to vectors: `scale · E[x] + position`, then dropout.
+
+    The table starts as N(0, 1/d) with a zero row for padding; a scale of √d brings its vectors to the size of the
+    positions while the same table serves, unscaled, as the output layer.
+    """
+
+    def __init__(
+        self, vocabulary: int, width: int, padding: int, positions: Positions | None, scale: float, dropout: float
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
+        with torch.no_grad():
+            self.weight[padding].zero_()
+        self.padding = padding
+        self.positions = positions
+        self.scale = scale
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def width(self) -> int:
+        """d."""
+        return self.weight.size(1)
+
+    def forward(self, ids: Tensor, offset: int = 0) -> Tensor:
+        """Ids `(B, T)`, the first at position `offset`, to `(B, T, d)`."""
+        embedded = F.embedding(ids, self.weight, self.padding)
+        if self.scale != 1:
+            embedded = embedded * self.scale
+        if self.positions is not None:
+            embedded = embedded + self.positions(ids.size(1), offset)
+        return self.dropout(embedded)
+
+
+class FeedForward(nn.Module):
+    """`W₂ act(W₁ x + b₁) + b₂` at each position; gated: `W₂ (act(W₁ x + b₁) ∘ (W₃ x + b₃)) + b₂`.
+
+    Activations: relu (Vaswani et al. 2017), gelu (exact, as in BERT), gelu_tanh (as in GPT-2), geglu and swiglu
+    (Shazeer 2020; geglu with the tanh form, as in T5 1.1).
+    """
+
+    ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {  # noqa: RUF012
+        "relu": (F.relu, False),
+        "gelu": (F.gelu, False),
+        "gelu_tanh": (gelu_tanh, False),
+        "geglu": (gelu_tanh, True),
+        "swiglu": (F.silu, True),
+    }
+
+    def __init__(self, width: int, inner: int, activation: str = "relu", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.activation, self.gated = self.ACTIVATIONS[activation]
+        self.inner = nn.Linear(width, 2 * inner if self.gated else inner)
+        self.outer = nn.Linear(inner, width)
+        self.dropout = nn.Dropout(dropout)
+        for linear in (self.inner, self.outer):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """`(…, d)` to `(…, d)`, each position by itself."""
+        hidden = self.inner(states)
+        if self.gated:
+            opened, gate = hidden.chunk(2, -1)
+            hidden = self.activation(opened) * gate
+        else:
+            hidden = self.activation(hidden)
+        return self.outer(self.dropout(hidden))
+
+
+def make_norm(kind: str, width: int) -> nn.Module:
+    """`layer`: zero mean and unit deviation over the features of a token; `rms`: unit root mean square."""
+    return nn.LayerNorm(width) if kind == "layer" else nn.RMSNorm(width, eps=1e-6)
+
+
+class Residual(nn.Module):
+    """A sublayer's way past itself: `x + f(norm(x))` (pre) or `norm(x + f(x))` (post), dropout on f."""
+
+    def __init__(self, width: int, norm: str, position: str, dropout: float) -> None:
+        super().__init__()
+        self.norm = make_norm(norm, width)
+        self.before = position == "pre"
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """`(B, T, d)` to `(B, T, d)`."""
+        if self.before:
+            return states + self.dropout(sublayer(self.norm(states)))
+        return self.norm(states + self.dropout(sublayer(states)))

@@ -1,0 +1,204 @@
+"""For every decoder: step by step equals the full pass, padding changes nothing, state follows its hypothesis."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.attention.capture import capture
+from sightline.batch import Batch, Tokens
+from sightline.models import EncoderDecoder
+from tests.conftest import random_batch, small_model
+
+# Every decoder in the ways that change its arithmetic; the attention is varied in VARIANTS below.
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "seq2seq": ("seq2seq", {"encoder": {"width": 10}}),
+    "seq2seq gru bridge": ("seq2seq", {"decoder": {"cell": "gru"}}),
+    "seq2seq rnn": ("seq2seq", {"decoder": {"cell": "rnn"}}),
+    "seq2seq mean": ("seq2seq", {"decoder": {"context": "mean"}}),
+    "seq2seq sum": ("seq2seq", {"decoder": {"context": "sum", "cell": "gru"}}),
+    "seq2seq concatenation": ("seq2seq", {"decoder": {"context": "concatenation", "max_source": 9}}),
+    "seq2seq last of transformer": ("seq2seq", {"encoder": {"kind": "transformer", "width": None}}),
+    "bahdanau": ("bahdanau", {}),
+    "bahdanau updated": ("bahdanau", {"decoder": {"readout_state": "updated"}}),
+    "bahdanau lstm": ("bahdanau", {"decoder": {"cell": "lstm"}}),
+    "bahdanau rnn local-p": ("bahdanau", {"decoder": {"cell": "rnn"}, "attention": {"span": "local-p", "window": 2}}),
+    "bahdanau convolution": ("bahdanau", {"encoder": {"kind": "convolution"}}),
+    "luong": ("luong", {}),
+    "luong no feeding": ("luong", {"decoder": {"input_feeding": False}}),
+    "luong gru no feeding": ("luong", {"decoder": {"input_feeding": False, "cell": "gru"}}),
+    "luong rnn no feeding": ("luong", {"decoder": {"input_feeding": False, "cell": "rnn"}}),
+    "luong local-m": ("luong", {"attention": {"span": "local-m", "window": 1}}),
+    "luong local-p": ("luong", {"attention": {"span": "local-p", "window": 2}, "decoder": {"input_feeding": False}}),
+    "luong location": ("luong", {"attention": {"score": "location"}}),
+    "luong concat": ("luong", {"attention": {"score": "additive"}}),
+    "luong dot": ("luong", {"attention": {"score": "dot"}, "encoder": {"width": 5}}),
+    "luong cosine": ("luong", {"attention": {"score": "cosine"}, "encoder": {"width": 5}}),
+    "luong positions": ("luong", {"encoder": {"kind": "positions"}}),
+    "transformer": ("transformer", {}),
+    "transformer post rms": ("transformer", {"norm_position": "post", "norm": "rms", "activation": "swiglu"}),
+    "transformer learned": ("transformer", {"positions": "learned", "activation": "gelu"}),
+    "transformer over lstm": ("transformer", {"encoder": {"kind": "lstm", "width": 6}}),
+}
+
+
+def make(name: str) -> EncoderDecoder:
+    recipe, changes = DECODERS[name]
+    return small_model(recipe, changes)
+
+
+def full_log_probs(model: EncoderDecoder, batch: Batch) -> Tensor:
+    assert batch.targets is not None
+    decoded = model.decoder(model.encode(batch), model.target_embedding(model.shifted(batch.targets)))
+    return model.output.log_probs(decoded.features)
+
+
+def stepped(model: EncoderDecoder, batch: Batch, width: int = 1) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities and weights gathered step by step, `width` equal hypotheses a sentence."""
+    assert batch.targets is not None
+    state = model.start(batch).expand(width)
+    collected, weights = [], []
+    for tokens in model.shifted(batch.targets).repeat_interleave(width, 0).unbind(1):
+        step = model.step(tokens, state)
+        state = step.state
+        collected.append(step.log_probs)
+        if step.weights is not None:
+            weights.append(step.weights)
+    return torch.stack(collected, 1), torch.stack(weights, 1) if weights else None
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_stepwise_equals_full_pass(name: str) -> None:
+    model = make(name)
+    batch = random_batch([5, 9, 2], [4, 7, 6])
+    if model.decoder.__class__.__name__ == "TransformerDecoder":
+        model.decoder.alignment = (1, None)
+    log_probs, weights = stepped(model, batch)
+    torch.testing.assert_close(log_probs, full_log_probs(model, batch))
+    with capture(model, where=lambda n: n.endswith(("cross", "decoder.attention"))) as maps:
+        model.loss(batch)
+    if maps:
+        assert weights is not None
+        last = list(maps.values())[-1]
+        torch.testing.assert_close(weights, last.mean(1))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_hypotheses_share_their_sentence(name: str) -> None:
+    model = make(name)
+    batch = random_batch([5, 9, 2], [4, 7, 6])
+    one, _ = stepped(model, batch)
+    three, _ = stepped(model, batch, width=3)
+    torch.testing.assert_close(three.view(3, 3, *one.shape[1:]), one[:, None].expand(-1, 3, -1, -1))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_reordered_state_continues_the_other_hypothesis(name: str) -> None:
+    model = make(name)
+    batch = random_batch([5, 3])
+    state = model.start(batch).expand(2)
+    first = torch.tensor([4, 5, 6, 7])
+    state = model.step(torch.full((4,), model.bos), state).state
+    state = model.step(first, state).state
+    swapped = model.step(torch.tensor([8, 9, 8, 9]), state.reorder(torch.tensor([1, 1, 3, 2])))
+    plain = model.step(torch.tensor([9, 8, 9, 8]), state)
+    direct = model.step(torch.tensor([8, 8, 9, 8]), state)
+    torch.testing.assert_close(swapped.log_probs[0], direct.log_probs[1])
+    torch.testing.assert_close(swapped.log_probs[2], direct.log_probs[3])
+    torch.testing.assert_close(swapped.log_probs[3], plain.log_probs[2])
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_kept_sentences_go_on_alone(name: str) -> None:
+    model = make(name)
+    batch = random_batch([5, 9, 2], [4, 7, 6])
+    state = model.start(batch).expand(2)
+    state = model.step(torch.full((6,), model.bos), state).state
+    tokens = torch.tensor([4, 5, 6, 7, 8, 9])
+    everything = model.step(tokens, state).log_probs
+    kept = model.step(tokens[2:], state.keep(torch.tensor([1, 2]))).log_probs
+    torch.testing.assert_close(kept, everything[2:])
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_batch_of_n_equals_n_batches_of_one(name: str) -> None:
+    model = make(name)
+    batch = random_batch([5, 9, 2], [4, 7, 6])
+    assert batch.targets is not None
+    together = model.token_log_probs(batch)
+    source = batch.sources[0]
+    assert isinstance(source, Tokens)
+    for row in range(3):
+        s, t = int(source.mask[row].sum()), int(batch.targets.mask[row].sum())
+        alone = Batch(
+            (Tokens(source.ids[row : row + 1, :s], source.mask[row : row + 1, :s]),),
+            Tokens(batch.targets.ids[row : row + 1, :t], batch.targets.mask[row : row + 1, :t]),
+        )
+        torch.testing.assert_close(model.token_log_probs(alone)[0], together[row, :t])
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_future_does_not_leak(name: str) -> None:
+    model = make(name)
+    batch = random_batch([5, 6], [7, 7])
+    assert batch.targets is not None
+    before = full_log_probs(model, batch)
+    changed = batch.targets.ids.clone()
+    changed[:, 3] = 4 + (changed[:, 3] - 3) % 10
+    after = full_log_probs(model, Batch(batch.sources, Tokens(changed, batch.targets.mask)))
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.allclose(before[:, 4], after[:, 4])
+
+
+@pytest.mark.parametrize("recipe", ["seq2seq", "bahdanau", "luong", "transformer"])
+def test_a_prefix_is_read_as_if_stepped(recipe: str) -> None:
+    model = small_model(recipe)
+    batch = random_batch([5, 6])
+    prefix = torch.tensor([[4, 5, 6], [7, 8, 9]])
+    state = model.start(batch)
+    for tokens in (torch.full((2,), model.bos), prefix[:, 0], prefix[:, 1]):
+        state = model.step(tokens, state).state
+    expected = model.step(prefix[:, 2], state).log_probs
+    torch.testing.assert_close(model.step(prefix[:, 2], model.start(batch, prefix)).log_probs, expected)
+
+
+def first_weights(model: EncoderDecoder, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        return model.step(torch.full((batch.size,), model.bos), model.start(batch)).weights
+
+
+@pytest.mark.parametrize(("recipe", "changes"), [("bahdanau", {}), ("luong", {})])
+def test_order_of_operations(recipe: str, changes: dict[str, Any]) -> None:
+    """The first target embedding can't touch Bahdanau's first weights (its query comes before), but Luong's it must."""
+    model = small_model(recipe, changes, joint=False)
+    batch = random_batch([6, 4])
+    before = first_weights(model, batch)
+    with torch.no_grad():
+        model.target_embedding.weight[model.bos] += 1.0
+    after = first_weights(model, batch)
+    assert torch.equal(before, after) == (recipe == "bahdanau")
+
+
+def test_bahdanau_context_enters_cell_and_readout() -> None:
+    model = small_model("bahdanau")
+    batch = random_batch([6, 4])
+    state = model.start(batch)
+    moved = {**state.shared, "values": state.shared["values"] + 1.0}
+    tokens = torch.full((2,), model.bos)
+    embedded = model.target_embedding(tokens[:, None])[:, 0]
+    plain = model.decoder.step(embedded, state)
+    other = model.decoder.step(embedded, type(state)(moved, state.own))
+    assert not torch.allclose(plain.features, other.features)
+    assert not torch.allclose(plain.state.own["hidden"], other.state.own["hidden"])
+
+
+def test_input_feeding_feeds() -> None:
+    model = small_model("luong")
+    batch = random_batch([6, 4])
+    state = model.step(torch.full((2,), model.bos), model.start(batch)).state
+    embedded = model.target_embedding(torch.tensor([[5], [6]]))[:, 0]
+    plain = model.decoder.step(embedded, state)
+    fed = {**state.own, "fed": state.own["fed"] + 1.0}
+    other = model.decoder.step(embedded, type(state)(state.shared, fed, 1, state.position))
+    assert not torch.allclose(plain.state.own["hidden"], other.state.own["hidden"])
