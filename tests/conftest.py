@@ -1,6 +1,5 @@
 """Shared fixtures: one thread a worker, and small models to build."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,10 +22,9 @@ VOCABULARY = 17
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
+def _one_thread() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    yield
 
 
 def small_model(recipe: str, changes: dict[str, Any] | None = None, joint: bool = True) -> EncoderDecoder:

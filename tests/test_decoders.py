@@ -190,7 +190,7 @@ def test_bahdanau_context_enters_cell_and_readout() -> None:
     plain = model.decoder.step(embedded, state)
     other = model.decoder.step(embedded, type(state)(moved, state.own))
     assert not torch.allclose(plain.features, other.features)
-    assert not torch.allclose(plain.state.own["hidden"], other.state.own["hidden"])
+    assert not torch.allclose(plain.state.own[model.decoder.cells.top], other.state.own[model.decoder.cells.top])
 
 
 def test_input_feeding_feeds() -> None:
@@ -201,4 +201,4 @@ def test_input_feeding_feeds() -> None:
     plain = model.decoder.step(embedded, state)
     fed = {**state.own, "fed": state.own["fed"] + 1.0}
     other = model.decoder.step(embedded, type(state)(state.shared, fed, 1, state.position))
-    assert not torch.allclose(plain.state.own["hidden"], other.state.own["hidden"])
+    assert not torch.allclose(plain.state.own[model.decoder.cells.top], other.state.own[model.decoder.cells.top])

@@ -55,13 +55,13 @@ class BahdanauDecoder(Decoder):
         return State(self.attention.prepare(memory.states, memory.mask), self.bridge(memory))
 
     def advance(self, projected: Tensor, state: State) -> tuple[State, Tensor, Tensor, Tensor]:
-        """From projected tokens `(R, G n)`: next state, state to read out `(R, n)`, context `(R, d_m)`, weights `(R, S)`."""
-        before = state.own["hidden"][:, -1]
+        """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, context and weights."""
+        before = state.own[self.cells.top]
         position = torch.tensor([state.position], device=before.device)
         looked = self.attention(before.view(-1, state.width, before.size(-1)), state.shared, position)
         context = looked.context.flatten(0, 1)
         after = state.advance(self.cells.step(projected, context, state.own))
-        read = after.own["hidden"][:, -1] if self.updated else before
+        read = after.own[self.cells.top] if self.updated else before
         return after, read, context, looked.weights.flatten(0, 1)
 
     def step(self, embedded: Tensor, state: State) -> Decoded:

@@ -64,7 +64,7 @@ class Bridge(nn.Module):
         self.linear = nn.Linear(summary, layers * width * (1 + has_cell)) if summarise else None
 
     def forward(self, memory: Memory) -> dict[str, Tensor]:
-        """`hidden` and, for LSTMs, `cell`, `(B, L, n)` each."""
+        """The decoder's first states `(B, n)`, named as `CellStack` names them."""
         if self.summarise is None or self.linear is None:
             assert memory.final is not None
             return _named(memory.final.hidden, memory.final.cell)
@@ -95,7 +95,11 @@ def last_state(memory: Memory) -> Tensor:
 
 
 def _named(hidden: Tensor, cell: Tensor | None) -> dict[str, Tensor]:
-    return {"hidden": hidden} if cell is None else {"hidden": hidden, "cell": cell}
+    """States `(B, L, n)` layer by layer."""
+    states = {f"hidden.{layer}": state for layer, state in enumerate(hidden.unbind(1))}
+    if cell is not None:
+        states |= {f"cell.{layer}": state for layer, state in enumerate(cell.unbind(1))}
+    return states
 
 
 def mean_state(memory: Memory) -> Tensor:

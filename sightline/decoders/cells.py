@@ -1,7 +1,7 @@
 """Recurrent cells for decoders, written so that what is known for the whole sentence is multiplied at once.
 
-A cell's input is `[token; extra]`: the token part is known for all positions in training and projected in one
-product; the extra part (attention's context, input feeding) only becomes known step by step.
+A cell's input is a token part and an extra part: the tokens are known for all positions in training and projected in
+one product; the extra part (attention's context, input feeding) only becomes known step by step.
 Shapes: R rows, T positions, e width of the token part, x of the extra part, n of the state, G gates.
 """
 
@@ -25,43 +25,58 @@ class Cell(nn.Module):
 
     def __init__(self, kind: str, token: int, extra: int, width: int) -> None:
         super().__init__()
-        self.kind, self.token, self.width = kind, token, width
+        self.kind, self.width = kind, width
         bound = width**-0.5
         gates = GATES[kind] * width
-        self.weight_input = nn.Parameter(torch.empty(gates, token + extra).uniform_(-bound, bound))
-        self.weight_hidden = nn.Parameter(torch.empty(gates, width).uniform_(-bound, bound))
-        self.bias_input = nn.Parameter(torch.empty(gates).uniform_(-bound, bound))
-        self.bias_hidden = nn.Parameter(torch.empty(gates).uniform_(-bound, bound))
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+        self.weight_token = parameter(gates, token)
+        # Two matrices instead of slices of one: a slice would cost a whole matrix of zeros in each step's gradient.
+        self.weight_extra = parameter(gates, extra) if extra else None
+        self.weight_hidden = parameter(gates, width)
+        self.bias_input = parameter(gates)
+        self.bias_hidden = parameter(gates)
 
     def project(self, tokens: Tensor) -> Tensor:
         """Token parts `(…, e)` to their share of the gates `(…, G n)`."""
-        return F.linear(tokens, self.weight_input[:, : self.token], self.bias_input)
+        # A GRU's reset gate works on the hidden part with its bias, so only there the two stay apart.
+        bias = self.bias_input if self.kind == "gru" else self.bias_input + self.bias_hidden
+        return F.linear(tokens, self.weight_token, bias)
 
     def step(
         self, projected: Tensor, extra: Tensor | None, hidden: Tensor, cell: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Projected tokens `(R, G n)`, extra parts `(R, x)` and states `(R, n)` to the next states."""
-        if extra is not None:
-            projected = torch.addmm(projected, extra, self.weight_input[:, self.token :].T)
+        if extra is not None and self.weight_extra is not None:
+            projected = torch.addmm(projected, extra, self.weight_extra.T)
         if self.kind == "gru":
             return self._gru(projected, F.linear(hidden, self.weight_hidden, self.bias_hidden), hidden), None
-        gates = torch.addmm(projected + self.bias_hidden, hidden, self.weight_hidden.T)
+        gates = torch.addmm(projected, hidden, self.weight_hidden.T)
         if cell is None:
             return torch.tanh(gates), None
         return self._lstm(gates, cell)
 
-    def sequence(self, tokens: Tensor, hidden: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """All of `(B, T, e)` at once through torch's own loop, no extra part: outputs `(B, T, n)` and last states."""
-        weights: list[Tensor] = [self.weight_input, self.weight_hidden, self.bias_input, self.bias_hidden]
+    def sequence(
+        self, tokens: Tensor, extra: Tensor | None, hidden: Tensor, cell: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All of `(B, T, e)` at once through torch's own loop: outputs `(B, T, n)` and last states `(B, n)`.
+
+        The extra part `(B, x)` is the same at every step.
+        """
+        weight: Tensor = self.weight_token
+        if extra is not None and self.weight_extra is not None:
+            tokens = torch.cat([tokens, extra[:, None].expand(-1, tokens.size(1), -1)], -1)
+            weight = torch.cat([weight, self.weight_extra], 1)
+        weights = [weight, self.weight_hidden, self.bias_input, self.bias_hidden]
         # biases, one layer, no dropout, training or not, one direction, batch first
         settings = (True, 1, 0.0, self.training, False, True)
         if cell is not None:
-            outputs, hidden, cell = torch.lstm(
-                tokens, (hidden[None].contiguous(), cell[None].contiguous()), weights, *settings
-            )
+            outputs, hidden, cell = torch.lstm(tokens, (hidden[None], cell[None]), weights, *settings)
             return outputs, hidden[0], cell[0]
         network = torch.gru if self.kind == "gru" else torch.rnn_tanh
-        outputs, hidden = network(tokens, hidden[None].contiguous(), weights, *settings)
+        outputs, hidden = network(tokens, hidden[None], weights, *settings)
         return outputs, hidden[0], None
 
     def _gru(self, given: Tensor, carried: Tensor, hidden: Tensor) -> Tensor:
@@ -78,7 +93,10 @@ class Cell(nn.Module):
 
 
 class CellStack(nn.Module):
-    """Cells on top of each other, dropout between them. States are `(R, L, n)`; only the first has an extra input."""
+    """Cells on top of each other, dropout between them; only the first has an extra input.
+
+    States are named `hidden.0`, `hidden.1`, … from the bottom, and for LSTMs `cell.0`, …, `(R, n)` each.
+    """
 
     def __init__(self, kind: str, token: int, extra: int, width: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -89,41 +107,42 @@ class CellStack(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)
 
+    @property
+    def top(self) -> str:
+        """The name of the top layer's hidden state."""
+        return f"hidden.{self.layers - 1}"
+
     def project(self, tokens: Tensor) -> Tensor:
         """Token parts `(…, e)` to the first layer's gates."""
         return self.cells[0].project(tokens)
 
     def step(self, projected: Tensor, extra: Tensor | None, states: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One step of all layers: projected tokens `(R, G n)`, extra `(R, x)`, `hidden` and `cell` `(R, L, n)`."""
-        hiddens: list[Tensor] = []
-        memories: list[Tensor] = []
+        """One step of all layers: projected tokens `(R, G n)`, extra `(R, x)`, states `(R, n)`."""
+        result: dict[str, Tensor] = {}
         for layer, cell in enumerate(self.cells):
             if layer:
-                projected, extra = cell.project(self.dropout(hiddens[-1])), None
-            memory = states["cell"][:, layer] if self.has_cell else None
-            hidden, memory = cell.step(projected, extra, states["hidden"][:, layer], memory)
-            hiddens.append(hidden)
-            if memory is not None:
-                memories.append(memory)
-        result = {"hidden": torch.stack(hiddens, 1)}
-        if memories:
-            result["cell"] = torch.stack(memories, 1)
+                projected, extra = cell.project(self.dropout(result[f"hidden.{layer - 1}"])), None
+            hidden, memory = cell.step(projected, extra, states[f"hidden.{layer}"], states.get(f"cell.{layer}"))
+            _put(result, layer, hidden, memory)
         return result
 
-    def sequence(self, tokens: Tensor, states: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """A whole sequence `(B, T, e)` without extra inputs: the top layer's outputs `(B, T, n)`, and last states."""
-        hiddens: list[Tensor] = []
-        memories: list[Tensor] = []
+    def sequence(
+        self, tokens: Tensor, extra: Tensor | None, states: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """A whole sequence `(B, T, e)`, extra part `(B, x)` constant: top outputs `(B, T, n)`, and last states."""
+        result: dict[str, Tensor] = {}
         outputs = tokens
         for layer, cell in enumerate(self.cells):
             if layer:
-                outputs = self.dropout(outputs)
-            memory = states["cell"][:, layer] if self.has_cell else None
-            outputs, hidden, memory = cell.sequence(outputs, states["hidden"][:, layer], memory)
-            hiddens.append(hidden)
-            if memory is not None:
-                memories.append(memory)
-        result = {"hidden": torch.stack(hiddens, 1)}
-        if memories:
-            result["cell"] = torch.stack(memories, 1)
+                outputs, extra = self.dropout(outputs), None
+            outputs, hidden, memory = cell.sequence(
+                outputs, extra, states[f"hidden.{layer}"], states.get(f"cell.{layer}")
+            )
+            _put(result, layer, hidden, memory)
         return outputs, result
+
+
+def _put(states: dict[str, Tensor], layer: int, hidden: Tensor, memory: Tensor | None) -> None:
+    states[f"hidden.{layer}"] = hidden
+    if memory is not None:
+        states[f"cell.{layer}"] = memory

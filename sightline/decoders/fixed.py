@@ -63,12 +63,9 @@ class FixedContextDecoder(Decoder):
         context = state.shared.get("context")
         extra = None if context is None else context.repeat_interleave(state.width, 0)
         own = self.cells.step(self.cells.project(embedded), extra, state.own)
-        return Decoded(self.dropout(own["hidden"][:, -1]), state.advance(own))
+        return Decoded(self.dropout(own[self.cells.top]), state.advance(own))
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
-        context = state.shared.get("context")
-        if context is not None:
-            embedded = torch.cat([embedded, context[:, None].expand(-1, embedded.size(1), -1)], -1)
-        outputs, own = self.cells.sequence(embedded, state.own)
+        outputs, own = self.cells.sequence(embedded, state.shared.get("context"), state.own)
         return Decoded(self.dropout(outputs), State(state.shared, own, 1, embedded.size(1)))

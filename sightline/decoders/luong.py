@@ -40,7 +40,7 @@ class LuongDecoder(Decoder):
     def start(self, memory: Memory) -> State:
         own = self.bridge(memory)
         if self.input_feeding:
-            own = {**own, "fed": own["hidden"].new_zeros(own["hidden"].size(0), self.width)}
+            own = {**own, "fed": torch.zeros_like(own[self.cells.top])}
         return State(self.attention.prepare(memory.states, memory.mask), own)
 
     def look(self, hidden: Tensor, shared: dict[str, Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,7 @@ class LuongDecoder(Decoder):
     def advance(self, projected: Tensor, state: State) -> Decoded:
         """One step from projected tokens `(R, G n)`."""
         own = self.cells.step(projected, state.own.get("fed"), state.own)
-        hidden = own["hidden"][:, -1]
+        hidden = own[self.cells.top]
         position = torch.tensor([state.position], device=hidden.device)
         attentional, weights = self.look(hidden.view(-1, state.width, hidden.size(-1)), state.shared, position)
         features = attentional.flatten(0, 1)
@@ -66,7 +66,7 @@ class LuongDecoder(Decoder):
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
         if not self.input_feeding:
-            hidden, own = self.cells.sequence(embedded, state.own)
+            hidden, own = self.cells.sequence(embedded, None, state.own)
             positions = torch.arange(hidden.size(1), device=hidden.device)
             features, weights = self.look(hidden, state.shared, positions)
             return Decoded(features, State(state.shared, own, 1, embedded.size(1)), weights)
