@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
@@ -159,6 +159,7 @@ def test_aer_needs_a_line_a_sentence() -> None:
 links = st.sets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=8)
 
 
+@settings(derandomize=True, deadline=None)
 @given(links, links, links)
 def test_aer_is_zero_between_sure_and_possible(
     sure: set[tuple[int, int]], more: set[tuple[int, int]], rest: set[tuple[int, int]]
@@ -166,6 +167,7 @@ def test_aer_is_zero_between_sure_and_possible(
     assert alignment_error_rate([sure | more], [sure], [sure | more | rest]) == 0.0
 
 
+@settings(derandomize=True, deadline=None)
 @given(links, links, links)
 def test_aer_is_a_rate_and_ignores_whether_sure_is_repeated(
     predicted: set[tuple[int, int]], sure: set[tuple[int, int]], possible: set[tuple[int, int]]
@@ -175,6 +177,7 @@ def test_aer_is_a_rate_and_ignores_whether_sure_is_repeated(
     assert rate == alignment_error_rate([predicted], [sure], [possible | sure])
 
 
+@settings(derandomize=True, deadline=None)
 @given(links, links)
 def test_aer_without_possible_links_is_one_minus_f1(
     predicted: set[tuple[int, int]], sure: set[tuple[int, int]]
@@ -208,6 +211,7 @@ def test_by_length_scores_each_bucket_on_its_own() -> None:
     assert buckets[2].chrf == 0
 
 
+@settings(derandomize=True, deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=50))
 def test_every_sentence_is_in_one_bucket(lengths: list[int]) -> None:
     edges = default_edges(lengths)

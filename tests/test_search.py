@@ -75,6 +75,10 @@ class TableModel:
             tuple(row[real].tolist()) for row, real in zip(state.shared["ids"], state.shared["mask"], strict=True)
         ]
         rows = [(sources[row // state.width], tuple(ids[1:])) for row, ids in enumerate(history.tolist())]
+        for source, prefix in rows:  # a token that was forbidden must never come back, not even in a dead row
+            if prefix:
+                assert prefix[-1] >= FIRST_WORD
+                assert table(source, prefix[:-1], self.vocabulary, self.forbid)[prefix[-1]] > -math.inf
         log_probs = torch.tensor([table(*row, self.vocabulary, self.forbid) for row in rows])
         weights = None
         if self.attends:
@@ -206,7 +210,7 @@ def test_wide_beam_equals_enumeration(name: str, alpha: float, coverage: float, 
         assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in every[:10]], abs=1e-5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(sources_strategy, options_strategy, st.sampled_from([0.0, 0.4]))
 def test_beam_equals_the_plain_one(sources: list[tuple[int, ...]], options: SearchOptions, forbid: float) -> None:
     """Also that the bound only ever stops a search that has nothing more to find."""
@@ -217,7 +221,7 @@ def test_beam_equals_the_plain_one(sources: list[tuple[int, ...]], options: Sear
         assert [one.score for one in found] == pytest.approx([item[0] for item in expected], abs=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(sources_strategy, options_strategy, st.sampled_from([0.0, 0.4]))
 def test_beam_of_one_equals_greedy(sources: list[tuple[int, ...]], options: SearchOptions, forbid: float) -> None:
     model = TableModel(forbid=forbid)
@@ -231,7 +235,7 @@ def test_beam_of_one_equals_greedy(sources: list[tuple[int, ...]], options: Sear
     assert_same(greedy, [found[0] for found in search(model, make_batch(*sources), one)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(sources_strategy, options_strategy, st.booleans())
 def test_batch_of_n_equals_n_batches_of_one(
     sources: list[tuple[int, ...]], options: SearchOptions, greedy: bool
@@ -244,7 +248,7 @@ def test_batch_of_n_equals_n_batches_of_one(
         assert_same(found, search(model, make_batch(source), options)[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(sources_strategy, options_strategy, st.booleans())
 def test_results_are_sorted_distinct_exact_and_within_limits(
     sources: list[tuple[int, ...]], options: SearchOptions, greedy: bool
@@ -439,7 +443,7 @@ def test_unknown_length_penalty_is_refused() -> None:
         search(TableModel(), make_batch((3,)), SearchOptions(length_penalty="averge"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=7, max_size=7), min_size=1, max_size=5), st.integers(1, 9))
 def test_top_is_a_stable_sort(rows: list[list[int]], count: int) -> None:
     """-3 stands for minus infinity, whose order does not matter."""
