@@ -145,6 +145,7 @@ class TrainingConfig(Section):
     clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     validate_every: int | None = Field(None, ge=1, description="updates between validations; null chooses")
     validate_bleu: int = Field(500, ge=0, description="validation sentences translated for BLEU (0: loss only)")
+    bleu_tokenize: str = Field("13a", description="sacreBLEU's tokenizer for validation; none for tokenised text")
     patience: int = Field(0, ge=0, description="stop after so many validations without a better one (0: never)")
     metric: Literal["loss", "bleu"] = Field("loss", description="what makes a validation the best")
     log_every: int = Field(50, ge=1, description="updates between lines in the metrics file")
@@ -163,6 +164,7 @@ class SearchConfig(Section):
     min_length: int = Field(0, ge=0, description="fewest tokens of a translation")
     max_ratio: float = Field(2.0, gt=0, description="longest translation: ratio * source tokens + max_extra")
     max_extra: int = Field(10, ge=1, description="see max_ratio")
+    max_source: int = Field(1000, ge=1, description="most tokens of a line; longer ones are refused")
     batch_tokens: int = Field(4000, ge=1, description="source tokens translated at once")
 
 

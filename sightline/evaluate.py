@@ -1,0 +1,91 @@
+"""How good a model is on given pairs: BLEU, chrF, perplexity, by sentence and by length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sightline import metrics
+from sightline.align import force
+from sightline.data import Pair
+from sightline.errors import SightlineError
+from sightline.translator import Translation, Translator
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores with their sacreBLEU signatures, and the translations they belong to."""
+
+    sentences: int
+    bleu: metrics.Score
+    chrf: metrics.Score
+    perplexity: float
+    translations: list[str]
+    by_length: list[metrics.LengthBucket] = field(default_factory=list)
+    by_sentence: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values: dict[str, Any] = {
+            "sentences": self.sentences,
+            "bleu": {"value": self.bleu.value, "signature": self.bleu.signature},
+            "chrf": {"value": self.chrf.value, "signature": self.chrf.signature},
+            "perplexity": self.perplexity if math.isfinite(self.perplexity) else None,
+        }
+        if self.by_length:
+            values["by_length"] = [bucket.as_dict() for bucket in self.by_length]
+        if self.by_sentence:
+            values["by_sentence"] = self.by_sentence
+        return values
+
+
+def evaluate(
+    translator: Translator,
+    pairs: Sequence[Pair],
+    translations: Iterable[Translation],
+    tokenize: str = "13a",
+    by_length: bool = False,
+    by_sentence: bool = False,
+) -> Evaluation:
+    """Scores `translations` of the pairs' sources against their targets; perplexity is that of the targets."""
+    sources = [pair.source for pair in pairs]
+    references = [pair.target for pair in pairs]
+    found = [translation.text for translation in translations]
+    nll, count = _nll(translator, pairs)
+    return Evaluation(
+        sentences=len(pairs),
+        bleu=metrics.bleu(found, references, tokenize),
+        chrf=metrics.chrf(found, references),
+        perplexity=metrics.perplexity(nll, count),
+        translations=found,
+        by_length=metrics.by_length(sources, found, references, tokenize=tokenize) if by_length else [],
+        by_sentence=_by_sentence(sources, found, references, tokenize) if by_sentence else [],
+    )
+
+
+def _nll(translator: Translator, pairs: Sequence[Pair]) -> tuple[float, int]:
+    """The negative log-probability of all targets, and the number of their tokens."""
+    for number, pair in enumerate(pairs, 1):
+        translator.check_length(len(translator.folder.tokenizers.target.encode(pair.target)), f"target, line {number}")
+    if not pairs:
+        raise SightlineError("there is nothing to evaluate: no pairs")
+    nll, count = 0.0, 0
+    for forced in force(translator.folder, pairs, translator.device, weights=False):
+        nll -= sum(forced.token_log_probs)
+        count += len(forced.token_log_probs)
+    return nll, count
+
+
+def _by_sentence(
+    sources: list[str], translations: list[str], references: list[str], tokenize: str
+) -> list[dict[str, Any]]:
+    bleu = metrics.sentence_bleu(translations, references, tokenize)
+    chrf = metrics.sentence_chrf(translations, references)
+    return [
+        {"source": source, "translation": translation, "reference": reference, "bleu": one, "chrf": other}
+        for source, translation, reference, one, other in zip(
+            sources, translations, references, bleu, chrf, strict=True
+        )
+    ]

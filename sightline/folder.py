@@ -1,0 +1,183 @@
+"""A model is a folder: `config.yaml`, `model.safetensors`, its tokenizers' own files and `README.md`, the model card.
+
+No pickle is ever read or written. Loading checks the format's version, every tensor's name and shape, and the
+tokenizers' digests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from sightline import __version__
+from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
+from sightline.errors import SightlineError
+from sightline.files import sha256, write_text
+from sightline.models import EncoderDecoder, Sizes, build_model, parameter_count
+from sightline.text import Tokenizer, load_tokenizer, tokenizer_file
+from sightline.training.checkpoints import load_weights, save_weights
+
+FORMAT = 1
+CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
+
+
+@dataclass(frozen=True)
+class Tokenizers:
+    """One for each side; the same object where the vocabulary is joint."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def names(self) -> dict[str, Tokenizer]:
+        """The tokenizers by the name of their file."""
+        if self.source is self.target:
+            return {"joint": self.source}
+        return {"source": self.source, "target": self.target}
+
+    @property
+    def sizes(self) -> Sizes:
+        """Vocabulary sizes, as the recipes want them."""
+        return Sizes(self.source.size, self.target.size, self.source is self.target)
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model with all it needs to be used."""
+
+    path: Path
+    config: RunConfig
+    tokenizers: Tokenizers
+    model: EncoderDecoder
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the model card tells beyond the configuration."""
+
+    data: list[str] = field(default_factory=list)
+    scores: dict[str, str] = field(default_factory=dict)
+    training: dict[str, str] = field(default_factory=dict)
+
+
+def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
+    """Writes the tokenizers' files."""
+    for name, tokenizer in tokenizers.names.items():
+        tokenizer.save(folder, name)
+
+
+def load_tokenizers(folder: Path, config: RunConfig) -> Tokenizers:
+    """Reads the tokenizers of a model folder."""
+    if config.text.joint:
+        joint = load_tokenizer(folder, "joint", config.text)
+        return Tokenizers(joint, joint)
+    return Tokenizers(load_tokenizer(folder, "source", config.text), load_tokenizer(folder, "target", config.text))
+
+
+def save_config(folder: Path, config: RunConfig) -> None:
+    """Writes `config.yaml`, with the format's version and the digests of the tokenizers' files that lie there."""
+    names = ["joint"] if config.text.joint else ["source", "target"]
+    files = [tokenizer_file(folder, name, config.text) for name in names]
+    header = {
+        "sightline": {
+            "format": FORMAT,
+            "version": __version__,
+            "tokenizers": {file.name: sha256(file) for file in files},
+        }
+    }
+    about = "# Written by Sightline. `sightline` tells what the files beside this one must be.\n"
+    write_text(folder / CONFIG, about + yaml.safe_dump(header, sort_keys=False) + "\n" + dump_yaml(config))
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Reads and checks `config.yaml`: the format's version and the tokenizers' digests."""
+    if not folder.is_dir():
+        what = "this is a file" if folder.exists() else "no such folder"
+        raise SightlineError(f"{folder}: {what}; name a model folder, as `sightline train --output` makes one")
+    path = folder / CONFIG
+    if not path.is_file():
+        raise SightlineError(f"{folder}: not a model folder: it has no {CONFIG}")
+    values = read_yaml(path)
+    header = values.pop("sightline", None)
+    if not isinstance(header, dict) or "format" not in header:
+        raise SightlineError(f"{path}: not a Sightline model's configuration: its 'sightline' section is missing")
+    if header["format"] != FORMAT:
+        raise SightlineError(
+            f"{path}: format {header['format']}, but this Sightline ({__version__}) reads format {FORMAT}: "
+            f"use version {header.get('version', 'unknown')}, which wrote it"
+        )
+    for name, digest in dict(header.get("tokenizers") or {}).items():
+        file = folder / Path(str(name)).name
+        if not file.is_file():
+            raise SightlineError(f"{folder}: the tokenizer {name} is missing")
+        if sha256(file) != digest:
+            raise SightlineError(f"{file}: not the tokenizer this model was trained with (its digest differs)")
+    return build_config(values, where=str(path))
+
+
+def load_folder(folder: Path, device: torch.device | None = None) -> ModelFolder:
+    """Reads a model folder; the model comes in eval mode."""
+    config = read_config(folder)
+    tokenizers = load_tokenizers(folder, config)
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise SightlineError(
+            f"{folder}: no {WEIGHTS} yet: training writes it at the first validation (go on with --resume)"
+        )
+    model = build_model(config.model, tokenizers.sizes)
+    load_weights(model, weights)
+    return ModelFolder(folder, config, tokenizers, model.to(device or torch.device("cpu")).eval())
+
+
+def save_model(folder: Path, model: EncoderDecoder) -> None:
+    """Writes the weights, whole or not at all."""
+    save_weights(model, folder / WEIGHTS)
+
+
+def save_card(folder: Path, config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, card: Card) -> None:
+    """Writes `README.md`, the model card."""
+    write_text(folder / CARD, card_text(config, model, tokenizers, card))
+
+
+def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, card: Card) -> str:
+    """The model card: what the model is, what it learnt from, how well, and how to use it."""
+    sizes = tokenizers.sizes
+    vocabulary = f"{sizes.source:,} (joint)" if sizes.joint else f"{sizes.source:,} and {sizes.target:,}"
+    facts: dict[str, Any] = {
+        "recipe": config.model.recipe,
+        "parameters": f"{parameter_count(model):,}",
+        "tokenizer": f"{config.text.tokenizer}, vocabulary {vocabulary}",
+        **card.training,
+    }
+    lines = [
+        f"# A {config.model.recipe} model",
+        "",
+        f"Made by Sightline {__version__}. It turns a source sentence into a target sentence, as in its training data,",
+        "and was trained for nothing else.",
+        "",
+        *(f"- {name}: {value}" for name, value in facts.items()),
+        "",
+        "## Data",
+        "",
+        *(f"- {line}" for line in card.data or ["not recorded"]),
+        "",
+        "## Scores",
+        "",
+        *(f"- {name}: {value}" for name, value in (card.scores or {"none": "no validation has ended yet"}).items()),
+        "",
+        "## Licence",
+        "",
+        "The weights inherit what the licence of the training data asks for; whoever passes them on should name it here.",
+        "",
+        "## Use",
+        "",
+        "```",
+        f'echo "a sentence" | sightline translate {"FOLDER"}',
+        "```",
+        "",
+    ]
+    return "\n".join(lines)

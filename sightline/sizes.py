@@ -1,0 +1,117 @@
+"""Fills in what a configuration leaves open, from the size of the data.
+
+The rules are modest on purpose: a small corpus gets a small model that trains in minutes on an ordinary computer.
+Each value that is given stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sightline.config import ModelConfig, RunConfig, TextConfig, merge
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What the choices depend on."""
+
+    pairs: int
+    target_tokens: int
+
+
+# (pairs up to, transformer width, layers, feed-forward, recurrent width, epochs)
+LADDER = (
+    (50_000, 128, 4, 512, 256, 30),
+    (500_000, 256, 3, 1024, 512, 15),
+    (10**12, 512, 6, 2048, 512, 5),
+)
+TRANSFORMER_RATE = {128: 3e-3, 256: 1.5e-3, 512: 7e-4}
+
+
+def choose_vocabulary(config: TextConfig, words: int) -> int:
+    """Vocabulary entries for a corpus of so many running words, both sides together."""
+    if config.vocabulary is not None:
+        return config.vocabulary
+    if config.tokenizer in ("word", "char"):
+        return 30_000
+    # The number of different words grows about as the square root of the text (Heaps' law).
+    wanted = 8 * words**0.5
+    return int(min(32_000, max(500, round(wanted / 100) * 100)))
+
+
+def choose_held_out(given: int | None, pairs: int) -> int:
+    """How many pairs to keep for validation."""
+    return min(given or max(1, min(1_000, pairs // 20)), pairs - 1)
+
+
+def fill(config: RunConfig, corpus: Corpus) -> RunConfig:
+    """The configuration with every open value of data, model and training chosen."""
+    _, width, layers, feedforward, recurrent, epochs = next(rung for rung in LADDER if corpus.pairs <= rung[0])
+    values = config.model_dump()
+    values["model"] = _fill_model(config.model, width, layers, feedforward, recurrent)
+    values["data"]["batch_tokens"] = config.data.batch_tokens or (2048 if corpus.pairs < 200_000 else 4096)
+    values["training"] = _fill_training(config, corpus, epochs, values)
+    return RunConfig.model_validate(values)
+
+
+def _fill_model(model: ModelConfig, width: int, layers: int, feedforward: int, recurrent: int) -> dict[str, Any]:
+    """Open sizes of the model section."""
+    transformer = model.recipe == "transformer"
+    embedding = model.embedding or (width if transformer else 256)
+    heads = max(count for count in (8, 4, 2, 1) if embedding % count == 0 and (embedding // count >= 32 or count == 1))
+    encoder: dict[str, Any] = {}
+    if model.encoder.kind == "transformer":
+        encoder = {"layers": layers, "heads": heads, "feedforward": feedforward}
+    elif model.encoder.kind == "convolution":
+        encoder = {"layers": 4, "width": embedding if transformer else recurrent}
+    elif model.encoder.kind != "positions":
+        directions = 1 + model.encoder.bidirectional
+        # The memory is as wide as the decoder's queries, so that every score function fits.
+        encoder = {"layers": 1, "width": (embedding if transformer else _queries(model, recurrent)) // directions}
+    if transformer:
+        decoder = {"layers": layers, "heads": heads, "feedforward": feedforward}
+    else:
+        decoder = {"layers": 1, "width": _queries(model, recurrent)}
+    chosen = {"embedding": embedding, "encoder": encoder, "decoder": decoder}
+    given = model.model_dump(exclude_none=True)
+    return merge(merge(model.model_dump(), chosen), given)
+
+
+def _queries(model: ModelConfig, recurrent: int) -> int:
+    """The width of a recurrent decoder: as given, or such that it fits a given encoder or a memory of embeddings."""
+    if model.decoder.width is not None:
+        return model.decoder.width
+    if model.encoder.kind in ("transformer", "positions"):
+        return model.embedding or 256
+    if model.encoder.width is not None:
+        directions = 1 + model.encoder.bidirectional if model.encoder.kind != "convolution" else 1
+        return model.encoder.width * directions
+    return recurrent
+
+
+def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[str, Any]) -> dict[str, Any]:
+    """Open values of the training section."""
+    training = config.training
+    updates = max(1, corpus.target_tokens // values["data"]["batch_tokens"])
+    steps = training.max_steps
+    if steps is None and training.max_minutes is None:
+        steps = updates * epochs
+    warmup = 400 if steps is None else max(1, min(1_000, steps // 10))
+    if training.schedule == "noam":
+        warmup = 4_000 if steps is None else max(1, min(4_000, steps // 4))
+    width = values["model"]["embedding"]
+    if training.schedule == "noam":
+        rate = (width * (training.warmup or warmup)) ** -0.5
+    elif config.model.recipe == "transformer":
+        rate = min(3e-3, TRANSFORMER_RATE.get(width, 0.36 / width))
+    else:
+        rate = 1e-3
+    chosen = {
+        "max_steps": steps,
+        "learning_rate": rate,
+        "warmup": warmup,
+        "validate_every": max(50, min(1_000, updates)),
+    }
+    given = training.model_dump(exclude_none=True)
+    return merge(merge(training.model_dump(), chosen), given)

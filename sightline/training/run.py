@@ -1,0 +1,228 @@
+"""From a configuration to a trained model folder: the whole way of one run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sightline import metrics, sizes
+from sightline.batch import Batch
+from sightline.config import RunConfig
+from sightline.data import EncodedPairs, Pair, batches, encode_pairs, hold_out, ordered_batches, read_pairs
+from sightline.errors import SightlineError
+from sightline.files import make_folder
+from sightline.folder import (
+    CONFIG,
+    Card,
+    Tokenizers,
+    load_tokenizers,
+    save_card,
+    save_config,
+    save_model,
+    save_tokenizers,
+)
+from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.performance import tune_allocator
+from sightline.search import SearchOptions, greedy_search
+from sightline.text import train_tokenizer
+from sightline.training.averages import average_losses
+from sightline.training.checkpoints import lasting_settings
+from sightline.training.loop import Host, Result, Trainer, Validation
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run's result, and the configuration with every choice made."""
+
+    result: Result
+    config: RunConfig
+    folder: Path
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Encoded pairs as the trainer wants them."""
+
+    pairs: EncodedPairs
+    batch_tokens: int
+    seed: int
+
+    def epoch(self, epoch: int) -> Sequence[list[int]]:
+        """Batches of example numbers, the same for the same seed and epoch."""
+        return [indices.tolist() for indices in batches(self.pairs, self.batch_tokens, self.seed, epoch)]
+
+    def batch(self, indices: list[int]) -> Batch:
+        """These examples."""
+        return self.pairs.batch(indices)
+
+
+def train(
+    config: RunConfig, output: Path, resume: bool = False, host: Host | None = None, say: Say = lambda line: None
+) -> Trained:
+    """Trains what `config` describes into the folder `output`; `say` is told, line by line, what was chosen.
+
+    With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
+    checkpoint.
+    """
+    if not resume and (output / CONFIG).exists():
+        raise SightlineError(f"{output}: holds a run already; go on with --resume, or choose another --output")
+    tune_allocator()
+    train_pairs, valid_pairs = read_data(config, say)
+    make_folder(output)
+    tokenizers = load_tokenizers(output, config) if resume else make_tokenizers(config, train_pairs, output, say)
+    encoded, account = encode_pairs(train_pairs, tokenizers.source, tokenizers.target, config.data.max_length)
+    valid, _ = encode_pairs(valid_pairs, tokenizers.source, tokenizers.target, config.data.max_length)
+    if not len(encoded) or not len(valid):
+        raise SightlineError(f"nothing left to train on: {account}")
+    if account.dropped:
+        say(f"left out: {account}")
+    config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target_lengths.sum())))
+    torch.manual_seed(config.training.seed)
+    model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
+    save_config(output, config)
+    say(_summary(config, model))
+
+    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed)
+    scorer = Scorer(config, tokenizers, valid, valid_pairs)
+    card = Card(data=[f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)])
+
+    def save_best(scores: dict[str, float]) -> None:
+        save_model(output, model)
+        save_card(output, config, model, tokenizers, Card(card.data, scorer.describe(scores), card.training))
+
+    metric = config.training.metric
+    validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
+    settings = {**_settings(config), "data": _digest(encoded, valid)}
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    trainer = Trainer(model.to(device), data, validation, config.training, output, settings=settings, host=host)
+    return Trained(trainer.run(resume), config, output)
+
+
+def read_data(config: RunConfig, say: Say) -> tuple[list[Pair], list[Pair]]:
+    """Training and validation pairs; without validation files, some are held out."""
+    data = config.data
+    pairs = read_pairs(data.source, data.target, data.pairs)
+    if data.valid_source or data.valid_target or data.valid_pairs:
+        return pairs, read_pairs(data.valid_source, data.valid_target, data.valid_pairs)
+    if len(pairs) < 2:
+        raise SightlineError("a single pair is too little: one must be held out for validation")
+    count = sizes.choose_held_out(data.held_out, len(pairs))
+    train_pairs, valid_pairs = hold_out(pairs, count, config.training.seed)
+    if not train_pairs:
+        raise SightlineError(
+            "holding out validation sentences leaves nothing to train on: the pairs repeat the same sentences; "
+            "give validation files, or set data.held_out to less"
+        )
+    say(f"held out {len(valid_pairs):,} of {len(pairs):,} pairs for validation (no sentence is in both parts)")
+    return train_pairs, valid_pairs
+
+
+def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say) -> Tokenizers:
+    """Learns the tokenizers from the training pairs and writes their files."""
+    words = sum(len(pair.source.split()) + len(pair.target.split()) for pair in pairs)
+    vocabulary = sizes.choose_vocabulary(config.text, words)
+    sources = (pair.source for pair in pairs)
+    targets = (pair.target for pair in pairs)
+    if config.text.joint:
+        joint = train_tokenizer((side for pair in pairs for side in pair), config.text, vocabulary)
+        tokenizers = Tokenizers(joint, joint)
+        entries = f"{joint.size:,} entries for both sides"
+    else:
+        tokenizers = Tokenizers(
+            train_tokenizer(sources, config.text, vocabulary), train_tokenizer(targets, config.text, vocabulary)
+        )
+        entries = f"{tokenizers.source.size:,} source and {tokenizers.target.size:,} target entries"
+    say(f"tokenizer: {config.text.tokenizer}, {entries}")
+    save_tokenizers(output, tokenizers)
+    return tokenizers
+
+
+class Scorer:
+    """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
+
+    def __init__(self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair]) -> None:
+        self.config, self.tokenizers, self.valid = config, tokenizers, valid
+        # `valid` leaves some pairs out, so the texts come from its own numbering.
+        self.texts = [pairs[int(line)] for line in valid.lines[: config.training.validate_bleu]]
+        self.signature = ""
+
+    def __call__(self, model: nn.Module) -> Mapping[str, float]:
+        assert isinstance(model, EncoderDecoder)
+        budget = 2 * _given(self.config.data.batch_tokens)
+        parts = ordered_batches(self.valid.lengths.tolist(), budget)
+        scores = average_losses(model, (self.valid.batch(part.tolist()) for part in parts))
+        # The smoothed loss cannot reach zero; what counts, and is compared, is the plain one.
+        scores["loss"] = scores["nll"]
+        scores = {name: scores[name] for name in ("loss", "perplexity")}
+        if self.texts:
+            tokenize = self.config.training.bleu_tokenize
+            references = [self.tokenizers.target.normalise(pair.target) for pair in self.texts]
+            bleu = metrics.bleu(self.translate(model), references, tokenize)
+            scores["bleu"], self.signature = bleu.value, bleu.signature
+        return scores
+
+    def translate(self, model: EncoderDecoder) -> list[str]:
+        """The validation texts, translated greedily."""
+        count = len(self.texts)
+        device = next(model.parameters()).device
+        found: dict[int, str] = {}
+        for part in ordered_batches(self.valid.source_lengths[:count].tolist(), self.config.search.batch_tokens):
+            batch = Batch(self.valid.batch(part.tolist()).sources).to(device)
+            for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, SearchOptions(beam=1)), strict=True):
+                found[index] = self.tokenizers.target.decode(hypothesis.tokens)
+        return [found[index] for index in range(count)]
+
+    def describe(self, scores: Mapping[str, float]) -> dict[str, str]:
+        """The scores as a model card tells them."""
+        told = {"validation perplexity": f"{scores['perplexity']:.2f}"}
+        if "bleu" in scores:
+            sentences = f"{len(self.texts):,} validation sentences, greedy, {self.signature}"
+            told["validation BLEU"] = f"{scores['bleu']:.1f} ({sentences})"
+        return told
+
+
+def _summary(config: RunConfig, model: nn.Module) -> str:
+    training = config.training
+    limits = [f"{training.max_steps:,} updates" if training.max_steps else ""]
+    limits += [f"{training.max_minutes:g} minutes" if training.max_minutes else ""]
+    end = " or ".join(limit for limit in limits if limit)
+    return (
+        f"{config.model.recipe}: {parameter_count(model):,} parameters; {end}, "
+        f"batches of {config.data.batch_tokens:,} tokens, highest learning rate {training.learning_rate:g}"
+    )
+
+
+def _names(config: RunConfig) -> list[str]:
+    data = config.data
+    paths = [data.source, data.target, data.pairs, data.valid_source, data.valid_target, data.valid_pairs]
+    return [f"file {path.name}" for path in paths if path is not None]
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """What must stay the same on resuming; of the files the content counts, not where they lie."""
+    files = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
+    return {
+        name: value for name, value in lasting_settings(config).items() if name not in {f"data.{key}" for key in files}
+    }
+
+
+def _digest(*corpora: EncodedPairs) -> str:
+    """A fingerprint of the encoded data."""
+    digest = hashlib.sha256()
+    for corpus in corpora:
+        for array in (corpus.source_ids, corpus.source_offsets, corpus.target_ids, corpus.target_offsets):
+            digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _given(value: int | None) -> int:
+    assert value is not None, "sizes.fill chooses it"
+    return value

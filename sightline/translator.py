@@ -1,0 +1,240 @@
+"""One call from text to text: `sightline.load(folder).translate("…")`.
+
+Shapes: B sentences, L layers, H heads, T target tokens, S source tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+
+from sightline import links
+from sightline.align import Forced, force
+from sightline.batch import Batch, pad
+from sightline.config import RunConfig, SearchConfig
+from sightline.data import ordered_batches
+from sightline.decoders import TransformerDecoder
+from sightline.errors import SightlineError
+from sightline.folder import ModelFolder, load_folder
+from sightline.search import Hypothesis, SearchOptions, search
+from sightline.text import EOS, PAD
+
+# So many lines are sorted by length together; larger would batch a little better and answer later.
+LINES_AT_ONCE = 2_000
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of one line.
+
+    `score` ranks translations of one source (penalties included), `log_prob` is the sum over tokens. `ids` and `tokens`
+    are the model's pieces. `links` are pairs (source word, target word) of `source_words` and `words`; they and `forced`,
+    the attention weights, are there when an alignment was asked for. `others` are the rest of the n best.
+    """
+
+    source: str
+    text: str
+    score: float
+    log_prob: float
+    ids: list[int]
+    tokens: list[str]
+    token_log_probs: list[float]
+    finished: bool
+    words: list[str] = field(default_factory=list)
+    source_words: list[str] = field(default_factory=list)
+    links: list[tuple[int, int]] | None = None
+    forced: Forced | None = None
+    others: list[Translation] = field(default_factory=list)
+
+    @property
+    def alignment(self) -> str | None:
+        """The links as Pharaoh's `0-0 1-2`, source first."""
+        return None if self.links is None else links.to_pharaoh(self.links)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values: dict[str, Any] = {
+            "source": self.source,
+            "text": self.text,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "tokens": self.tokens,
+            "token_log_probs": self.token_log_probs,
+            "finished": self.finished,
+        }
+        if self.links is not None:
+            values |= {"source_words": self.source_words, "words": self.words, "alignment": self.alignment}
+        if self.others:
+            values["others"] = [other.as_dict() for other in self.others]
+        return values
+
+
+class Translator:
+    """A model folder, ready to use."""
+
+    def __init__(self, folder: ModelFolder, device: torch.device) -> None:
+        self.folder, self.device = folder, device
+        self.model = folder.model
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration the model was trained with."""
+        return self.folder.config
+
+    @overload
+    def translate(self, text: str, **options: Any) -> Translation: ...
+    @overload
+    def translate(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
+    def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+        """Translates one sentence, or several at once.
+
+        Options: `align` (True: word links and attention weights too), `beam`, `n_best`, and the other keys of the
+        `search` section: `length_penalty`, `alpha`, `coverage_penalty`, `min_length`, `max_ratio`, `max_extra`.
+        """
+        options = {"align": True, **options}
+        if isinstance(text, str):
+            return next(self.stream([text], **options))
+        return list(self.stream(text, **options))
+
+    def stream(
+        self, lines: Iterable[str], align: bool = False, name: str = "input", first: int = 1, **options: Any
+    ) -> Iterator[Translation]:
+        """Translates lines as they come, in their order.
+
+        Errors tell of a line by `name` and by its number, counted from `first`; the lines before it come out.
+        """
+        chosen = search_options(self.config.search, options)
+        for chunk in _chunks(lines, LINES_AT_ONCE):
+            yield from self._chunk(chunk, align, chosen, name, first)
+            first += len(chunk)
+
+    def encode_source(self, line: str) -> list[int]:
+        """A source line's ids, the end symbol last."""
+        return [*self.folder.tokenizers.source.encode(line), EOS]
+
+    def check_length(self, count: int, where: str) -> None:
+        """Refuses lines of more tokens than the model should be given."""
+        most = self.config.search.max_source
+        if count > most:
+            raise SightlineError(
+                f"{where}: {count:,} tokens, more than the {most:,} that are translated at once: "
+                "split the line into sentences, or raise search.max_source in the model's config.yaml"
+            )
+
+    def _chunk(
+        self, lines: list[str], align: bool, options: SearchOptions, name: str, first: int
+    ) -> Iterator[Translation]:
+        encoded = [self.encode_source(line) for line in lines]
+        done: dict[int, Translation] = {}
+        good = len(lines)
+        failure: SightlineError | None = None
+        for index, ids in enumerate(encoded):
+            try:
+                self.check_length(len(ids), f"{name}, line {first + index}")
+            except SightlineError as error:
+                good, failure = index, error
+                break
+        # A line that holds nothing is nothing in any language.
+        full = [index for index in range(good) if len(encoded[index]) > 1]
+        for part in ordered_batches([len(encoded[index]) for index in full], self.config.search.batch_tokens):
+            indices = [full[position] for position in part]
+            batch = Batch((pad([encoded[index] for index in indices], PAD),)).to(self.device)
+            found = self._search(batch, options)
+            every = [
+                self._translation(lines[index], hypothesis)
+                for index, hypotheses in zip(indices, found, strict=True)
+                for hypothesis in hypotheses
+            ]
+            rest = iter(self._aligned(every) if align else every)
+            for index, hypotheses in zip(indices, found, strict=True):
+                best, *others = [next(rest) for _ in hypotheses]
+                done[index] = replace(best, others=others)
+        for index in range(good):
+            yield done.get(index) or _nothing(lines[index], align)
+        if failure is not None:
+            raise failure
+
+    def _search(self, batch: Batch, options: SearchOptions) -> list[list[Hypothesis]]:
+        decoder = self.model.decoder
+        if isinstance(decoder, TransformerDecoder):
+            # Only the coverage penalty needs weights at every step.
+            decoder.alignment = self._coverage_head() if options.coverage_penalty else None
+        with torch.inference_mode():
+            return search(self.model, batch, options)
+
+    def _coverage_head(self) -> tuple[int, int | None]:
+        layer = self.config.alignment.layer
+        assert isinstance(self.model.decoder, TransformerDecoder)
+        return (len(self.model.decoder.layers) - 1 if layer is None else layer), self.config.alignment.head
+
+    def _translation(self, line: str, hypothesis: Hypothesis) -> Translation:
+        tokenizer = self.folder.tokenizers.target
+        return Translation(
+            source=line,
+            text=tokenizer.decode(hypothesis.tokens),
+            score=hypothesis.score,
+            log_prob=hypothesis.log_prob,
+            ids=hypothesis.tokens,
+            tokens=[tokenizer.piece(token) for token in hypothesis.tokens],
+            token_log_probs=hypothesis.token_log_probs,
+            finished=hypothesis.finished,
+        )
+
+    def _aligned(self, translations: list[Translation]) -> list[Translation]:
+        """The same translations with word links, from one forced pass."""
+        forced = force(self.folder, [(one.source, one.ids) for one in translations], self.device)
+        result = []
+        for one, seen in zip(translations, forced, strict=True):
+            found = seen.links(self.config.alignment)
+            result.append(
+                replace(
+                    one,
+                    words=seen.target_words,
+                    source_words=seen.source_words,
+                    links=None if found is None else sorted(found),
+                    forced=seen,
+                )
+            )
+        return result
+
+
+def load(folder: str | Path, device: str | None = None) -> Translator:
+    """Loads a model folder; `device` is torch's name for one (default: a GPU if there is one)."""
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise SightlineError(f"unknown device '{device}': try cpu or cuda") from None
+    return Translator(load_folder(Path(folder), chosen), chosen)
+
+
+def search_options(config: SearchConfig, options: dict[str, Any]) -> SearchOptions:
+    """The search section with the caller's options on top."""
+    known = {name: value for name, value in config.model_dump().items() if name in SearchOptions.__dataclass_fields__}
+    for name in options:
+        if name not in SearchOptions.__dataclass_fields__:
+            raise SightlineError(f"unknown option '{name}' for translating")
+    chosen = {**known, **{name: value for name, value in options.items() if value is not None}}
+    chosen["beam"] = max(chosen["beam"], chosen.get("n_best", 1))
+    return SearchOptions(**chosen)
+
+
+def _nothing(line: str, align: bool) -> Translation:
+    """The translation of an empty line."""
+    return Translation(line, "", 0.0, 0.0, [], [], [], True, links=[] if align else None)
+
+
+def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    for line in lines:
+        chunk.append(line)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
