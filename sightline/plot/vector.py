@@ -22,7 +22,7 @@ _FAINTEST = 0.005  # lighter cells are left out: nobody sees them, and long sent
 _STYLE = """
 text { font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", "Liberation Sans", sans-serif }
 @media (prefers-color-scheme: dark) {
-  .paper { fill: #14171c } .word { fill: #e4e7ec } .grid { stroke: #2b313a } .weight { fill: #7db8f5 }
+  .paper { fill: #14171c } .word { fill: #e4e7ec } .grid { stroke: #2b313a } .weight { fill: #629ae4 }
   .link { stroke: #f0a35e }
 }
 """
@@ -105,7 +105,7 @@ def _cells(heatmap: Heatmap, left: float, top: float) -> list[str]:
         tooltip = f"{heatmap.target[row]} ← {heatmap.source[column]}: {weights[row, column]:.2f}"
         parts.append(
             f'<rect class="weight" x="{left + column * _CELL + 0.5:g}" y="{top + row * _CELL + 0.5:g}" '
-            f'width="{_CELL - 1:g}" height="{_CELL - 1:g}" fill="#0b4f9c" fill-opacity="{opacity[row, column]:.3f}">'
+            f'width="{_CELL - 1:g}" height="{_CELL - 1:g}" fill="#08428c" fill-opacity="{opacity[row, column]:.3f}">'
             f"<title>{_escape(tooltip)}</title></rect>"
         )
     return parts
