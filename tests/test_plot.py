@@ -74,6 +74,8 @@ def plain(text):
 def test_weights_must_fit_the_words():
     with pytest.raises(ValueError, match=r"weights \(2, 2\) for 1 target and 2 source words"):
         Heatmap(["a", "b"], ["c"], np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="link 0-1 for 1 target and 2 source words"):
+        Heatmap(["a", "b"], ["c"], np.zeros((1, 2)), links=[(0, 1)])
 
 
 def test_shades_are_square_roots_within_bounds():
@@ -330,6 +332,13 @@ def test_page_of_nothing_of_an_empty_translation_and_of_a_model_without_attentio
 def test_page_weights_must_fit_the_words():
     with pytest.raises(ValueError, match=r"m, layer 0: weights \(1, 2, 2\) for 1 target"):
         html(Page([SentenceView([ModelView("m", ["a", "b"], ["c"], [np.zeros((1, 2, 2))])])]))
+
+
+def test_page_refuses_links_and_heads_that_are_not_there():
+    with pytest.raises(ValueError, match="link 1-0 for 1 target and 1 source words"):
+        html(Page([SentenceView([view(["a"], ["b"], links={(1, 0)})])]))
+    with pytest.raises(SightlineError, match="this model has layers 0 to 2"):
+        html(Page([SentenceView([view(["a"], ["b"], chosen=(3, None))])]))
 
 
 def test_save_writes_utf8_or_says_why_not(tmp_path):

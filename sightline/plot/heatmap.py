@@ -5,7 +5,7 @@ Shapes: T target words, S source words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,20 @@ class Heatmap:
     target: Sequence[str]
     weights: NDArray[Any]
     title: str = ""
-    links: Iterable[tuple[int, int]] = ()
+    links: Collection[tuple[int, int]] = ()
 
     def __post_init__(self) -> None:
         expected = (len(self.target), len(self.source))
         if self.weights.shape != expected:
             raise ValueError(f"weights {self.weights.shape} for {expected[0]} target and {expected[1]} source words")
+        check_links(self.links, *reversed(expected))
+
+
+def check_links(links: Collection[tuple[int, int]], sources: int, targets: int) -> None:
+    """Refuses links (source, target) to words that are not there."""
+    for source, target in links:
+        if not (0 <= source < sources and 0 <= target < targets):
+            raise ValueError(f"link {source}-{target} for {targets} target and {sources} source words")
 
 
 def shade(weights: NDArray[Any]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
-from sightline.plot.heatmap import clean
+from sightline.links import select
+from sightline.plot.heatmap import check_links, clean
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ModelView:
     target: Sequence[str]
     layers: Sequence[NDArray[Any]] = ()
     chosen: tuple[int | None, int | None] = (None, None)
-    links: Iterable[tuple[int, int]] = ()
+    links: Collection[tuple[int, int]] = ()
     score: float | None = None
     note: str = ""
 
@@ -110,6 +111,9 @@ def _model(model: ModelView) -> dict[str, Any]:
                 f"{model.name}, layer {layer}: weights {weights.shape} for {len(model.target)} target and "
                 f"{len(model.source)} source words"
             )
+    check_links(model.links, len(model.source), len(model.target))
+    if model.layers:
+        select(model.layers, *model.chosen)  # refuses a layer or head that is not there
     return {
         "name": clean(model.name),
         "note": clean(model.note),
