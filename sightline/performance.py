@@ -28,9 +28,8 @@ def tune_allocator() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):
         return False
-    if mallopt(M_TRIM_THRESHOLD, _LARGEST_INT) != 1:
-        return False
-    return any(mallopt(M_MMAP_THRESHOLD, threshold) == 1 for threshold in _MMAP_THRESHOLDS)
+    raised = any(mallopt(M_MMAP_THRESHOLD, threshold) == 1 for threshold in _MMAP_THRESHOLDS)
+    return raised and bool(mallopt(M_TRIM_THRESHOLD, _LARGEST_INT) == 1)
 
 
 def threads(count: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The learning rate of each update: pure functions of the step (counted from 1), and of the time where time is the limit.
+"""The learning rate of each update: pure functions of the step, counted from 1, and of the time where that is limited.
 
 Every schedule warms up linearly over `warmup` updates to `peak`, its highest rate; they differ in how it falls.
 """
