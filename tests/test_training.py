@@ -280,6 +280,18 @@ def test_evaluating_leaves_no_trace() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_updates_are_made_in_training_mode_whatever_came_before(tmp_path: Path) -> None:
+    modes = []
+
+    class Watched(Toy):
+        def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
+            modes.append(self.training)
+            return super().loss(batch)
+
+    Run(tmp_path, model=Watched().eval()).trainer(max_steps=7).run()
+    assert modes == [True] * 6 + [False] * 2 + [True] + [False] * 2
+
+
 def test_minutes_end_a_run_with_a_rate_near_zero(tmp_path: Path) -> None:
     run = Run(tmp_path, clock=Clock(tick=0.2))
     result = run.trainer(max_minutes=1.0, validate_every=1000, log_every=1).run()
