@@ -1,0 +1,56 @@
+"""Settings of the machine that make training faster without changing a single number."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+# Names and numbers of glibc's malloc.h.
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+_LARGEST_INT = 2**31 - 1
+# Some versions of glibc refuse a threshold over 32 MiB.
+_MMAP_THRESHOLDS = (2**30, 32 * 2**20)
+
+
+def tune_allocator() -> bool:
+    """Makes glibc keep freed memory for the next batch; returns whether it did (False on other platforms).
+
+    Each training step frees tensors of tens of megabytes (logits, their softmax, their gradients) and wants them
+    again a moment later. By default glibc asks the kernel for each and gives it back, so every step pays for
+    zeroed pages: twelve steps over a vocabulary of 10,000 took about 2.1 s without this and 0.9 s with it, and caused
+    an eighth of the page faults. Both thresholds are needed: setting one alone switches off glibc's own adaptation
+    and can be slower than nothing. Padding the top of the heap as well (M_TOP_PAD) brought nothing more.
+    The price is that memory, once used, stays with the process. Call it once, before the first large tensor.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return False
+    raised = any(mallopt(M_MMAP_THRESHOLD, threshold) == 1 for threshold in _MMAP_THRESHOLDS)
+    return raised and bool(mallopt(M_TRIM_THRESHOLD, _LARGEST_INT) == 1)
+
+
+def threads(count: int | None = None) -> int:
+    """Sets how many threads torch computes with, and returns it.
+
+    None takes torch's own choice, but no more than the process may use: in a container with a share of the machine's
+    processors, a thread for each processor of the machine makes all of them wait.
+    """
+    import torch
+
+    if count is None:
+        count = max(1, min(torch.get_num_threads(), available_processors()))
+    torch.set_num_threads(count)
+    return count
+
+
+def available_processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Processors this process may use: its affinity, and its container's `quota` file where there is one."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        budget, period = quota.read_text().split()
+        return max(1, min(allowed, round(int(budget) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):  # no container, or "max": no limit
+        return allowed

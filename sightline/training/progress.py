@@ -1,0 +1,207 @@
+"""What a person sees while a model trains: a bar on a terminal, now and then a line in a log file, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as RichProgress
+
+REFRESH_SECONDS = 0.25
+LINE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a run stands when it starts or goes on (`step`, `elapsed`), and where it ends."""
+
+    max_steps: int | None
+    max_seconds: float | None
+    step: int = 0
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """One update: `elapsed` seconds since training began, `tokens` a second, the loss and the learning rate."""
+
+    step: int
+    epoch: int
+    elapsed: float
+    loss: float
+    rate: float
+    speed: float
+
+
+class Progress(Protocol):
+    """What the loop tells."""
+
+    def start(self, limits: Limits) -> None:
+        """Training begins or goes on."""
+
+    def update(self, report: Report) -> None:
+        """An update is done."""
+
+    def validating(self) -> None:
+        """A validation begins."""
+
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
+        """A validation is done."""
+
+    def stop(self) -> None:
+        """Training is over."""
+
+
+def share_done(limits: Limits, step: int, elapsed: float) -> float:
+    """How much of the run is behind us, from 0 to 1, by the limit that ends it first."""
+    by_steps = step / limits.max_steps if limits.max_steps else 0.0
+    by_time = elapsed / limits.max_seconds if limits.max_seconds else 0.0
+    return min(max(by_steps, by_time), 1.0)
+
+
+def seconds_left(limits: Limits, step: int, elapsed: float) -> float | None:
+    """The time until the first limit, at the pace since `limits` was taken; None while nothing is known."""
+    estimates = []
+    if limits.max_seconds is not None:
+        estimates.append(limits.max_seconds - elapsed)
+    if limits.max_steps is not None and step > limits.step:
+        pace = (elapsed - limits.elapsed) / (step - limits.step)
+        estimates.append((limits.max_steps - step) * pace)
+    return max(min(estimates), 0.0) if estimates else None
+
+
+def clock_time(seconds: float | None) -> str:
+    """`4:05` or `1:04:05`; dashes when unknown."""
+    if seconds is None:
+        return "-:--"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def validation_line(step: int, metrics: Mapping[str, float], best: bool) -> str:
+    """A validation in one line."""
+    values = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+    return f"validation at step {step}: {values}{'  (best so far)' if best else ''}"
+
+
+class _Summary:
+    """The words that bar and lines share. The shown loss is a running average: one batch's is too noisy to read."""
+
+    def __init__(self) -> None:
+        self.limits = Limits(None, None)
+        self._loss: float | None = None
+
+    def step(self, report: Report) -> str:
+        return f"{report.step}/{self.limits.max_steps}" if self.limits.max_steps else str(report.step)
+
+    def average(self, report: Report) -> None:
+        if abs(report.loss) < float("inf"):  # also false for not-a-number
+            self._loss = report.loss if self._loss is None else 0.95 * self._loss + 0.05 * report.loss
+
+    def state(self, report: Report) -> str:
+        loss = "-" if self._loss is None else f"{self._loss:.3f}"
+        return f"loss {loss}  {report.speed:,.0f} tokens/s  rate {report.rate:.1e}"
+
+    def left(self, report: Report) -> str:
+        return f"{clock_time(seconds_left(self.limits, report.step, report.elapsed))} left"
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, limits: Limits) -> None: ...
+
+    def update(self, report: Report) -> None: ...
+
+    def validating(self) -> None: ...
+
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Lines:
+    """Plain lines for a log: one for each validation, and one for an update at most every 30 seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._summary = _Summary()
+        self._shown = 0.0
+
+    def start(self, limits: Limits) -> None:
+        self._summary.limits = limits
+        self._shown = limits.elapsed
+
+    def update(self, report: Report) -> None:
+        self._summary.average(report)
+        if report.elapsed - self._shown >= LINE_SECONDS:
+            self._shown = report.elapsed
+            summary = self._summary
+            self._print(f"step {summary.step(report)}  {summary.state(report)}  {summary.left(report)}")
+
+    def validating(self) -> None: ...
+
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
+        self._print(validation_line(step, metrics, best))
+
+    def stop(self) -> None: ...
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class Bar:
+    """A progress bar. It is redrawn from the loop, not by a thread of its own, which would take time from training."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._summary = _Summary()
+        self._shown = float("-inf")
+        self._bar = RichProgress(
+            TextColumn("step {task.fields[step]}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f}%  {task.fields[state]}  [bold]{task.fields[left]}[/bold]"),
+            console=Console(file=stream),
+            auto_refresh=False,
+            expand=True,
+        )
+        self._task: TaskID | None = None
+
+    def start(self, limits: Limits) -> None:
+        self._summary.limits = limits
+        self._task = self._bar.add_task("", total=1.0, step=limits.step, state="starting", left="")
+        self._bar.start()
+        self._draw(completed=share_done(limits, limits.step, limits.elapsed))
+
+    def update(self, report: Report) -> None:
+        self._summary.average(report)
+        summary, done = self._summary, share_done(self._summary.limits, report.step, report.elapsed)
+        if done >= 1 or report.elapsed - self._shown >= REFRESH_SECONDS:
+            self._shown = report.elapsed
+            step, state, left = summary.step(report), summary.state(report), summary.left(report)
+            self._draw(completed=done, step=step, state=state, left=left)
+
+    def validating(self) -> None:
+        self._draw(state="validating")
+
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
+        self._bar.console.print(validation_line(step, metrics, best), markup=False, highlight=False)
+        self._bar.refresh()
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+    def _draw(self, completed: float | None = None, **fields: Any) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, completed=completed, **fields)
+            self._bar.refresh()
+
+
+def progress_for(stream: TextIO | None = None) -> Progress:
+    """A bar when `stream` (stderr unless told) is a terminal, else plain lines."""
+    stream = stream or sys.stderr
+    return Bar(stream) if stream.isatty() else Lines(stream)
