@@ -113,9 +113,7 @@ def _encode(folder: ModelFolder, source: str, target: str | list[int]) -> _Encod
     else:
         target_ids = target
         target_words, target_owners = tokenizers.target.words_of(target)
-    return _Encoded(
-        [*source_ids, EOS], source_words, source_owners, [*target_ids, EOS], target_words, target_owners
-    )
+    return _Encoded([*source_ids, EOS], source_words, source_owners, [*target_ids, EOS], target_words, target_owners)
 
 
 def _force(

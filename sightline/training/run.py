@@ -176,7 +176,9 @@ class Scorer:
         found: dict[int, str] = {}
         for part in ordered_batches(self.valid.source_lengths[:count].tolist(), self.config.search.batch_tokens):
             batch = Batch(self.valid.batch(part.tolist()).sources).to(device)
-            for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, SearchOptions(beam=1)), strict=True):
+            for index, hypothesis in zip(
+                part.tolist(), greedy_search(model, batch, SearchOptions(beam=1)), strict=True
+            ):
                 found[index] = self.tokenizers.target.decode(hypothesis.tokens)
         return [found[index] for index in range(count)]
 

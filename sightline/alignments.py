@@ -1,0 +1,104 @@
+"""A corpus and its alignments: links, error rate, the best head, and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sightline import links, metrics
+from sightline.align import Forced, force, read_alignment
+from sightline.config import AlignmentConfig
+from sightline.data import Pair
+from sightline.errors import SightlineError
+from sightline.folder import save_config
+from sightline.gallery import heatmap, model_view, page
+from sightline.plot import html as html_text
+from sightline.plot import png as write_png
+from sightline.plot import save
+from sightline.plot import svg as svg_text
+from sightline.translator import Translator
+
+
+def align_corpus(
+    translators: Sequence[Translator], given: Sequence[Pair] | Sequence[str], name: str
+) -> list[list[Forced]]:
+    """What each model saw of each sentence, in the given order; sources alone are translated first."""
+    result = []
+    for translator in translators:
+        pairs: list[tuple[str, str | list[int]]] = []
+        for number, one in enumerate(given, 1):
+            source, target = (one, "") if isinstance(one, str) else one
+            translator.check_length(len(translator.encode_source(source)), f"{name}, line {number}")
+            translator.check_length(len(translator.folder.tokenizers.target.encode(target)), f"{name}, line {number}")
+            pairs.append((source, target))
+        if given and isinstance(given[0], str):
+            sources = [source for source, _ in pairs]
+            pairs = [(one.source, one.ids) for one in translator.stream(sources, name=name)]
+        result.append(force(translator.folder, pairs, translator.device))
+    return result
+
+
+def measure(translator: Translator, aligned: list[Forced], gold: Path, choose: bool) -> tuple[Translator, str]:
+    """The alignment error rate against hand-made links; with `choose` the best layer, head and reading are kept.
+
+    Returns the translator, with its new choice if it made one, and a line to print.
+    """
+    sure, possible = metrics.read_links(gold)
+    if len(sure) != len(aligned):
+        raise SightlineError(f"{gold}: {len(sure)} lines of links for {len(aligned)} sentence pairs")
+    if not choose:
+        found = [read_alignment(forced, translator.config.alignment) for forced in aligned]
+        rate = metrics.alignment_error_rate(found, sure, possible)
+        return translator, f"alignment error rate {100 * rate:.2f}% ({_told(translator.config.alignment)})"
+    for forced in aligned:
+        read_alignment(forced, translator.config.alignment)
+    choice, rate = links.best_head(
+        [forced.sentence for forced in aligned], lambda found: metrics.alignment_error_rate(found, sure, possible)
+    )
+    chosen = AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading)
+    config = translator.config.model_copy(update={"alignment": chosen})
+    save_config(translator.folder.path, config)
+    kept = Translator(replace(translator.folder, config=config), translator.device)
+    return kept, f"alignment error rate {100 * rate:.2f}%, the best: {_told(chosen)}, kept in the model's config.yaml"
+
+
+def draw(
+    translators: Sequence[Translator],
+    aligned: Sequence[Sequence[Forced]],
+    given: Sequence[Pair] | Sequence[str],
+    limit: int,
+    html: Path | None,
+    svg: Path | None,
+    png: Path | None,
+) -> None:
+    """Writes the pictures that were asked for, of the first `limit` sentences; the page shows all models."""
+    count = min(limit, len(given))
+    if html is not None:
+        views = [
+            [
+                model_view(
+                    translator.folder.path.name,
+                    forced[index],
+                    translator.config.alignment,
+                    sum(forced[index].token_log_probs) / max(len(forced[index].token_log_probs), 1),
+                )
+                for translator, forced in zip(translators, aligned, strict=True)
+            ]
+            for index in range(count)
+        ]
+        references = ["" if isinstance(one, str) else one[1] for one in given[:count]]
+        save(html_text(page(views, references)), html)
+    if svg is None and png is None:
+        return
+    maps = [heatmap(forced, translators[0].config.alignment) for forced in aligned[0][:count]]
+    if svg is not None:
+        save(svg_text(maps), svg)
+    if png is not None:
+        write_png(maps, png)
+
+
+def _told(alignment: AlignmentConfig) -> str:
+    layer = "all layers" if alignment.layer is None else f"layer {alignment.layer}"
+    head = "all heads" if alignment.head is None else f"head {alignment.head}"
+    return f"{layer}, {head}, the row that {alignment.reading} the token"

@@ -1,0 +1,372 @@
+"""The command line: a thin layer, each command calls the library.
+
+Nothing heavy is imported until a command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sightline import __version__
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.data import Pair
+    from sightline.translator import Translation, Translator
+
+app = typer.Typer(
+    name="sightline",
+    help="Sequence-to-sequence models that you train yourself and can look inside.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Source = Annotated[Path | None, typer.Option(help="Source sentences, one a line (plain or .gz).")]
+Target = Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")]
+Pairs = Annotated[Path | None, typer.Option(help="Both in one file: .tsv or .jsonl (each also .gz).")]
+Model = Annotated[
+    Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
+]
+Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of plain text.")]
+
+
+def show_version(value: bool) -> None:
+    """`--version`."""
+    if value:
+        print(f"sightline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Sequence-to-sequence models that you train yourself and can look inside."""
+
+
+@app.command()
+def train(
+    config: Annotated[
+        Path | None,
+        typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="[CONFIG.yaml]"),
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer.")] = None,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    valid_source: Annotated[
+        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
+    ] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
+    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
+    assign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A key of the config, such as training.seed=2; repeatable.", metavar="SECTION.KEY=VALUE"
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides initial weights, data order and dropout.")] = None,
+) -> None:
+    """Train a model on text pairs.
+
+    Without a config, tokenizer, sizes and schedule are chosen from the data.
+    """
+    from sightline.config import assignment, build_config, merge, read_yaml
+
+    data = {
+        "source": source,
+        "target": target,
+        "pairs": pairs,
+        "valid_source": valid_source,
+        "valid_target": valid_target,
+        "valid_pairs": valid_pairs,
+    }
+    training = {"max_steps": max_steps, "max_minutes": max_minutes, "seed": seed}
+    given: dict[str, Any] = {
+        "data": {name: str(value) for name, value in data.items() if value is not None},
+        "training": {name: value for name, value in training.items() if value is not None},
+    }
+    for text in assign or []:
+        given = merge(given, assignment(text))
+    if resume:
+        from sightline.folder import read_config
+
+        values = merge(read_config(output).model_dump(mode="json"), given)
+        chosen = build_config(values, where=str(output))
+    else:
+        where = str(config) if config else "command line"
+        chosen = build_config(merge(read_yaml(config) if config else {}, given), recipe, where)
+    if not (chosen.data.source or chosen.data.target or chosen.data.pairs):
+        raise SightlineError("no training data: give --pairs FILE, or --source FILE and --target FILE")
+    run_training(chosen, output, resume)
+
+
+def run_training(config: Any, output: Path, resume: bool) -> Any:
+    """Trains with progress on stderr, and says at the end what there is and how to go on."""
+    from sightline.training.loop import Host
+    from sightline.training.progress import progress_for
+    from sightline.training.run import train as run
+
+    trained = run(config, output, resume, Host(progress_for()), say)
+    result = trained.result
+    say(f"stopped by {result.reason} after {result.steps:,} updates, {result.seconds / 60:.1f} minutes")
+    if result.interrupted:
+        say(f"saved; go on with: sightline train --output {output} --resume")
+        raise typer.Exit(130)
+    if result.best:
+        scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
+        say(f"best validation, at update {result.best_step:,}: {scores}")
+    say(f"the model is in {output}; try: echo 'a sentence' | sightline translate {output}")
+    return trained
+
+
+@app.command()
+def translate(
+    model: Model,
+    file: Annotated[
+        Path | None, typer.Argument(help="Lines to translate (plain or .gz); default: standard input.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Where to write; default: standard output.")] = None,
+    beam: Beam = None,
+    n_best: Annotated[int, typer.Option(min=1, help="Translations for each line, best first.")] = 1,
+    align: Annotated[bool, typer.Option("--align", help="Add word links, source-target, after a tab.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Translate lines: one line in, one line out, in order.
+
+    With --n-best: `line ||| translation ||| score` (and the links, with --align).
+    """
+    from sightline.files import replacing
+    from sightline.translator import load
+
+    translator = load(model)
+    options = {"beam": beam, "n_best": n_best}
+    lines = translated(translator, file, align, options, show=output is not None or not sys.stdout.isatty())
+    shown = enumerate(lines)
+    if output is None:
+        for number, one in shown:
+            print(presented(number, one, n_best, as_json), flush=True)
+        return
+    with replacing(output) as beside, open(beside, "w", encoding="utf-8") as stream:
+        stream.writelines(presented(number, one, n_best, as_json) + "\n" for number, one in shown)
+
+
+def translated(translator: Translator, file: Path | None, align: bool, options: dict[str, Any], show: bool) -> Any:
+    """Translations of a file's lines, with a progress bar, or of standard input's as they come."""
+    from sightline.files import read_lines
+    from sightline.streams import arriving
+    from sightline.translator import LINES_AT_ONCE
+
+    if file is not None:
+        lines = list(read_lines(file))
+        found = translator.stream(lines, align, str(file), **options)
+        yield from watched(found, len(lines), "translating", show)
+        return
+    first = 1
+    for group in arriving(sys.stdin.buffer, "standard input", LINES_AT_ONCE):
+        yield from translator.stream(group, align, "standard input", first, **options)
+        first += len(group)
+
+
+def watched(items: Any, total: int, what: str, show: bool = True) -> Any:
+    """The items, with a bar and an ETA on stderr where a person watches."""
+    if not show or not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(items, what, total, console=Console(stderr=True), transient=True)
+
+
+def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:
+    """One translation as a line of output (several lines for n best)."""
+    import json
+
+    if as_json:
+        return json.dumps(one.as_dict(), ensure_ascii=False)
+    rows = []
+    for each in [one, *one.others]:
+        parts = [each.text] if n_best == 1 else [str(number), each.text, f"{each.score:.4f}"]
+        if each.alignment is not None:
+            parts.append(each.alignment)
+        rows.append(("\t" if n_best == 1 else " ||| ").join(parts))
+    return "\n".join(rows)
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    beam: Beam = None,
+    by_length: Annotated[bool, typer.Option("--by-length", help="BLEU and chrF by source length too.")] = False,
+    png: Annotated[Path | None, typer.Option(help="Draw BLEU by source length into this file.")] = None,
+    sentences: Annotated[bool, typer.Option("--sentences", help="Scores of each sentence too.")] = False,
+    tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer; `none` for tokenised text.")] = "13a",
+    output: Annotated[Path | None, typer.Option(help="Write the translations into this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Score a model on pairs: BLEU and chrF with their signatures, and perplexity."""
+    import json
+
+    from sightline.evaluate import evaluate as score
+    from sightline.files import write_text
+    from sightline.metrics import length_table
+    from sightline.translator import load
+
+    translator = load(model)
+    given = read_given(source, target, pairs)
+    found = translator.stream([pair.source for pair in given], name=str(source or pairs), beam=beam)
+    shown = list(watched(found, len(given), "translating"))
+    result = score(translator, given, shown, tokenize, by_length or png is not None, sentences)
+    if output is not None:
+        write_text(output, "".join(f"{line}\n" for line in result.translations))
+    if png is not None:
+        from sightline.plot import length_figure
+
+        length_figure({model.name: [(bucket.label, bucket.bleu) for bucket in result.by_length]}, png)
+    if as_json:
+        print(json.dumps(result.as_dict(), ensure_ascii=False, indent=2))
+        return
+    print(f"BLEU       {result.bleu.value:6.2f}   {result.bleu.signature}")
+    print(f"chrF       {result.chrf.value:6.2f}   {result.chrf.signature}")
+    print(f"perplexity {result.perplexity:6.2f}   {result.sentences:,} sentences")
+    if by_length:
+        print(length_table(result.by_length))
+    for row in result.by_sentence:
+        print(f"{row['bleu']:.2f}\t{row['chrf']:.2f}\t{row['translation']}")
+
+
+@app.command()
+def align(
+    model: Model,
+    source: Source = None,
+    target: Annotated[
+        Path | None, typer.Option(help="Target sentences; without them each model shows its own translation.")
+    ] = None,
+    pairs: Pairs = None,
+    compare: Annotated[
+        list[Path] | None, typer.Option(help="One more model to show beside the first in --html; repeatable.")
+    ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Hand-made links (Pharaoh lines): prints the alignment error rate.")
+    ] = None,
+    choose: Annotated[
+        bool,
+        typer.Option(
+            "--choose", help="With --gold: find the best layer, head and reading, and keep them in the model."
+        ),
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write an interactive page.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write heat-maps as SVG.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write heat-maps as PNG.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Draw heat-maps in the terminal instead of links.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Sentences that are drawn, from the first.")] = 20,
+) -> None:
+    """Align words: Pharaoh lines (source-target, from 0) on standard output, pictures on request."""
+    from sightline.alignments import align_corpus, draw, measure
+    from sightline.translator import load
+
+    translators = [load(path) for path in [model, *(compare or [])]]
+    if choose and gold is None:
+        raise SightlineError("--choose needs --gold: the best head is chosen on hand-made alignments")
+    given: list[Pair] | list[str]
+    if source is not None and target is None and pairs is None:
+        from sightline.files import read_lines
+
+        given = list(read_lines(source))
+    else:
+        given = read_given(source, target, pairs)
+    aligned = align_corpus(translators, given, str(source or pairs))
+    if gold is not None:
+        translators[0], line = measure(translators[0], aligned[0], gold, choose)
+        say(line)
+    if show:
+        from sightline.gallery import heatmap
+        from sightline.plot import terminal
+
+        for forced in aligned[0][:limit]:
+            print(terminal(heatmap(forced, translators[0].config.alignment)), end="\n\n")
+    else:
+        from sightline.align import read_alignment
+        from sightline.links import to_pharaoh
+
+        for forced in aligned[0]:
+            print(to_pharaoh(read_alignment(forced, translators[0].config.alignment)))
+    draw(translators, aligned, given, limit, html, svg, png)
+
+
+def read_given(source: Path | None, target: Path | None, pairs: Path | None) -> list[Pair]:
+    """The pairs a command was given, or an error that says how to give them."""
+    from sightline.data import read_pairs
+
+    if not (source or target or pairs):
+        raise SightlineError("no text: give --pairs FILE, or --source FILE and --target FILE")
+    return read_pairs(source, target, pairs)
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes."""
+    from sightline.config import RECIPES
+
+    for name, (description, _) in RECIPES.items():
+        print(f"{name:<12} {description}")
+
+
+@app.command("config")
+def show_config(recipe: Annotated[str, typer.Argument(help="A recipe's name.", metavar="RECIPE")]) -> None:
+    """Print a recipe's full configuration, commented, to start from."""
+    from sightline.config import build_config, dump_yaml
+
+    print(dump_yaml(build_config({}, recipe, "command line")))
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option(help="Where the demo keeps its model and its page.")] = Path("demo"),
+    minutes: Annotated[float, typer.Option(help="Minutes of training.")] = 5.0,
+) -> None:
+    """Train a small English-German model on the bundled corpus, score it, translate, and show an alignment."""
+    from sightline.demo import run_demo
+
+    run_demo(output, minutes, say)
+
+
+def say(line: str) -> None:
+    """Tells the person, not the pipe."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Runs the command line: mistakes give one line and exit code 2, never a traceback."""
+    try:
+        app()
+    except SightlineError as error:
+        say(f"sightline: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; pointing stdout elsewhere keeps Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        say(f"sightline: {error.filename or 'output'}: {error.strerror or error}")
+        sys.exit(2)
