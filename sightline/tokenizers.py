@@ -1,0 +1,264 @@
+"""Text to token ids and back: normalising, special ids, and three kinds of tokenizer behind one interface.
+
+White space is whatever `str.split` splits at. `normalise` folds every run of it into one space, so a sentence is words
+joined by single spaces, no token reaches over two words, and what is known of tokens can be told of words.
+
+Decoding is the same for all kinds: each id stands for some bytes (a space begins a word), the bytes of a sentence are
+joined and read as UTF-8. With byte fallback, `decode(encode(x)) == normalise(x)` for every string x.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import unicodedata
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from sightline.files import write_bytes, write_text
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+SPECIAL_PIECES = ["<pad>", "<unk>", "<s>", "</s>"]
+BYTE_PIECES = [f"<0x{value:02X}>" for value in range(256)]
+UNKNOWN = b"<unk>"
+
+# sentencepiece writes a space as this character, so it can never be an ordinary one to it: see SubwordTokenizer.
+META = "▁"
+
+VOCABULARY_FORMAT = "sightline vocabulary 1"
+CACHED_WORDS = 200_000
+LONGEST_CACHED = 64
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_FORMS: dict[str, Literal["NFC", "NFKC"]] = {"nfc": "NFC", "nfkc": "NFKC"}
+
+
+def normalise(text: str, form: Literal["nfc", "nfkc", "none"], lowercase: bool) -> str:
+    """Text as all tokenizers see it: normal form, perhaps lower case, single spaces; idempotent.
+
+    Surrogates, which are no characters and cannot be written as UTF-8, become U+FFFD.
+    """
+    text = _SURROGATES.sub("\ufffd", text)
+    if form != "none":
+        text = unicodedata.normalize(_FORMS[form], text)
+    if lowercase:
+        # Lower-casing may undo the normal form, and before it the form may still bring capitals (NFKC of "™").
+        text = text.lower()
+        if form != "none":
+            text = unicodedata.normalize(_FORMS[form], text)
+    return " ".join(text.split())
+
+
+class Tokenizer(ABC):
+    """Text to ids and back. `size` is the number of entries; ids 0 to 3 are PAD, UNK, BOS and EOS in every kind."""
+
+    suffix: ClassVar[str]
+
+    def __init__(self, pieces: list[str], surfaces: list[bytes], normalization: str, lowercase: bool) -> None:
+        self._pieces = pieces
+        self._surfaces = surfaces
+        self._normalization: Any = normalization
+        self._lowercase = lowercase
+        self._between: list[int] = []
+        self._cache: dict[str, list[int]] = {}
+
+    @property
+    def size(self) -> int:
+        """How many entries the vocabulary has."""
+        return len(self._pieces)
+
+    def normalise(self, text: str) -> str:
+        """The text as this tokenizer sees it."""
+        return normalise(text, self._normalization, self._lowercase)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a sentence, without start and end symbols."""
+        return self.encode_words(text)[0]
+
+    def encode_words(self, text: str) -> tuple[list[int], list[str], list[int]]:
+        """The ids of a sentence, its words, and for each id the number of the word it belongs to."""
+        words = self.normalise(text).split()
+        ids: list[int] = []
+        owners: list[int] = []
+        for number, word in enumerate(words):
+            spelled = self._word(word)
+            if number and self._between:
+                spelled = self._between + spelled
+            ids += spelled
+            owners += [number] * len(spelled)
+        return ids, words, owners
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; PAD, BOS and EOS are skipped, white space is folded."""
+        surfaces = self._surfaces
+        return " ".join(b"".join([surfaces[id] for id in ids]).decode("utf-8", "replace").split())
+
+    def words_of(self, ids: Sequence[int]) -> tuple[list[str], list[int]]:
+        """The words of `decode(ids)`, and for each id the number of its word (-1 for PAD, BOS and EOS).
+
+        A lone space belongs to the word after it, and the bytes of a character to the word the character is in.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        fragments = [decoder.decode(self._surfaces[id]) for id in ids]
+        text = "".join([*fragments, decoder.decode(b"", final=True)])
+        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        starts = [start for start, _ in spans]
+        owners: list[int] = []
+        end = 0
+        for id, fragment in zip(ids, fragments, strict=True):
+            start, end = end, end + len(fragment)
+            owner = bisect_left(starts, end) - 1  # the last word that begins before the fragment's end
+            if owner < 0 or spans[owner][1] <= start:
+                owner = min(owner + 1, len(spans) - 1)
+            owners.append(-1 if id in (PAD, BOS, EOS) else owner)
+        return [text[start:end] for start, end in spans], owners
+
+    def piece(self, id: int) -> str:
+        """The name of an entry; a space is shown as ▁."""
+        return self._pieces[id]
+
+    def pieces(self, text: str) -> list[str]:
+        """The names of the entries that spell a sentence."""
+        return [self._pieces[id] for id in self.encode(text)]
+
+    @abstractmethod
+    def save(self, folder: Path, name: str) -> Path:
+        """Writes the vocabulary as one file in `folder`, called `name` and the kind's suffix."""
+
+    @abstractmethod
+    def _spell(self, word: str) -> list[int]:
+        """The ids of one word, a space before it included where the kind has no separate one."""
+
+    def _word(self, word: str) -> list[int]:
+        # Words repeat: remembering them makes encoding a corpus several times as fast.
+        ids = self._cache.get(word)
+        if ids is None:
+            ids = self._spell(word)
+            if len(word) <= LONGEST_CACHED:
+                if len(self._cache) >= CACHED_WORDS:
+                    self._cache.clear()
+                self._cache[word] = ids
+        return ids
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cache": {}}
+
+
+class SubwordTokenizer(Tokenizer):
+    """Pieces of words, learnt by sentencepiece (unigram or bpe).
+
+    We normalise and put the space before each word ourselves; sentencepiece changes nothing. U+2581 (▁), which it uses
+    for the space, is spelled in bytes when it stands in the text, or is unknown without byte fallback.
+    """
+
+    suffix = ".spm"
+
+    def __init__(self, model: bytes, normalization: str, lowercase: bool) -> None:
+        from sentencepiece import SentencePieceProcessor, set_min_log_level
+
+        set_min_log_level(2)
+        processor = SentencePieceProcessor()
+        processor.LoadFromSerializedProto(model)
+        ids = range(processor.GetPieceSize())
+        pieces = [processor.IdToPiece(id) for id in ids]
+        surfaces = [piece.replace(META, " ").encode() for piece in pieces]
+        for id in ids:
+            if processor.IsControl(id):
+                surfaces[id] = b""
+            elif processor.IsByte(id):
+                surfaces[id] = bytes([BYTE_PIECES.index(pieces[id])])
+        surfaces[UNK] = UNKNOWN
+        super().__init__(pieces, surfaces, normalization, lowercase)
+        self._processor = processor
+        self._model = model
+        self._meta = [processor.PieceToId(f"<0x{value:02X}>") for value in META.encode()]
+        if UNK in self._meta:
+            self._meta = [UNK]
+
+    def save(self, folder: Path, name: str) -> Path:
+        """Writes sentencepiece's own file, `NAME.spm`."""
+        path = folder / f"{name}{self.suffix}"
+        write_bytes(path, self._model)
+        return path
+
+    def _spell(self, word: str) -> list[int]:
+        first, *rest = word.split(META)
+        ids = list(self._processor.EncodeAsIds(" " + first))
+        for part in rest:
+            ids += self._meta
+            ids += self._processor.EncodeAsIds(part)
+        return ids
+
+
+class _ListedTokenizer(Tokenizer):
+    """A vocabulary that is a list of strings, kept in a small JSON file."""
+
+    suffix = ".vocab"
+    kind: ClassVar[str]
+
+    def __init__(
+        self, entries: list[str], surfaces: list[bytes], with_bytes: bool, normalization: str, lowercase: bool
+    ) -> None:
+        fixed = SPECIAL_PIECES + (BYTE_PIECES if with_bytes else [])
+        values = [bytes([value]) for value in range(256)] if with_bytes else []
+        pieces = [*fixed, *(entry.replace(" ", META) for entry in entries)]
+        super().__init__(pieces, [b"", b"", b"", b"", *values, *surfaces], normalization, lowercase)
+        self._entries = entries
+        self._ids = {entry: id for id, entry in enumerate(entries, start=len(fixed))}
+        self._with_bytes = with_bytes
+
+    def save(self, folder: Path, name: str) -> Path:
+        """Writes `NAME.vocab`, a JSON file with one entry a line."""
+        path = folder / f"{name}{self.suffix}"
+        values = {
+            "format": VOCABULARY_FORMAT,
+            "kind": self.kind,
+            "bytes": self._with_bytes,
+            "entries": self._entries,
+        }
+        write_text(path, json.dumps(values, ensure_ascii=False, indent=0) + "\n")
+        return path
+
+
+class WordTokenizer(_ListedTokenizer):
+    """Whole words, split at spaces. A word that is not in the list becomes UNK and decodes as `<unk>`."""
+
+    kind = "word"
+
+    def __init__(self, entries: list[str], normalization: str, lowercase: bool) -> None:
+        super().__init__(entries, [f" {entry}".encode() for entry in entries], False, normalization, lowercase)
+        self._surfaces[UNK] = b" " + UNKNOWN
+
+    def _spell(self, word: str) -> list[int]:
+        return [self._ids.get(word, UNK)]
+
+
+class CharacterTokenizer(_ListedTokenizer):
+    """Characters, the space among them, and symbols of several characters that stay whole.
+
+    A character that is not in the list is spelled in bytes, or becomes UNK without byte fallback.
+    """
+
+    kind = "char"
+
+    def __init__(self, entries: list[str], byte_fallback: bool, normalization: str, lowercase: bool) -> None:
+        super().__init__(entries, [entry.encode() for entry in entries], byte_fallback, normalization, lowercase)
+        self._surfaces[UNK] = UNKNOWN
+        self._between = [self._ids[" "]]
+        symbols = sorted((entry for entry in entries if len(entry) > 1), key=len, reverse=True)
+        self._parts = re.compile("|".join([*map(re.escape, symbols), "."]), re.DOTALL)
+
+    def _spell(self, word: str) -> list[int]:
+        ids: list[int] = []
+        for part in self._parts.findall(word):
+            if part in self._ids:
+                ids.append(self._ids[part])
+            elif self._with_bytes:
+                ids += [len(SPECIAL_PIECES) + value for value in part.encode()]
+            else:
+                ids.append(UNK)
+        return ids
