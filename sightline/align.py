@@ -35,7 +35,7 @@ class Forced:
     sentence: links.Sentence
     token_log_probs: list[float]
 
-    def links(self, alignment: AlignmentConfig) -> links.Links | None:
+    def word_links(self, alignment: AlignmentConfig) -> links.Links | None:
         """Word links (source, target) under the chosen layer, head and reading; None without attention."""
         if not self.sentence.layers:
             return None
@@ -82,7 +82,7 @@ def force(
     """
     encoded = [_encode(folder, source, target) for source, target in pairs]
     result: dict[int, Forced] = {}
-    lengths = [max(len(one.source), len(one.target)) for one in encoded]
+    lengths = np.array([max(len(one.source), len(one.target)) for one in encoded], dtype=np.int64)
     for part in ordered_batches(lengths, folder.config.search.batch_tokens):
         indices = [int(index) for index in part]
         seen = _force(folder, [encoded[index] for index in indices], device, weights)
@@ -97,7 +97,7 @@ def is_cross_attention(name: str) -> bool:
 
 def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:
     """The links, or an error when the model has no attention to tell them."""
-    found = forced.links(alignment)
+    found = forced.word_links(alignment)
     if found is None:
         raise SightlineError(
             "this model has no attention, so it has no alignment to show: train a bahdanau, luong or transformer model"

@@ -193,3 +193,11 @@ def _reason(error: OSError, verb: str) -> str:
     if error.errno == errno.ENOSPC:
         return "cannot write: the disk is full"
     return f"cannot {verb}: {error.strerror or error}"
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder, and those above it, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SightlineError(f"{path}: cannot make the folder: {error.strerror}") from None

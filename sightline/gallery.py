@@ -26,7 +26,7 @@ def model_view(name: str, forced: Forced, alignment: AlignmentConfig, score: flo
         target=forced.target_words,
         layers=forced.word_layers(alignment.reading),
         chosen=(alignment.layer, alignment.head),
-        links=sorted(forced.links(alignment) or ()),
+        links=sorted(forced.word_links(alignment) or ()),
         score=score,
         note="" if forced.sentence.layers else "this model has no attention to show",
     )

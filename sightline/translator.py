@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 
 from sightline import links
@@ -31,9 +32,10 @@ LINES_AT_ONCE = 2_000
 class Translation:
     """What became of one line.
 
-    `score` ranks translations of one source (penalties included), `log_prob` is the sum over tokens. `ids` and `tokens`
-    are the model's pieces. `links` are pairs (source word, target word) of `source_words` and `words`; they and `forced`,
-    the attention weights, are there when an alignment was asked for. `others` are the rest of the n best.
+    `score` ranks translations of one source (penalties included), `log_prob` is the sum over tokens. `ids` and
+    `tokens` are the model's pieces. `links` are pairs (source word, target word) of `source_words` and `words`; they
+    and `forced`, the attention weights, are there when an alignment was asked for. `others` are the rest of the n
+    best.
     """
 
     source: str
@@ -140,7 +142,8 @@ class Translator:
                 break
         # A line that holds nothing is nothing in any language.
         full = [index for index in range(good) if len(encoded[index]) > 1]
-        for part in ordered_batches([len(encoded[index]) for index in full], self.config.search.batch_tokens):
+        lengths = np.array([len(encoded[index]) for index in full], dtype=np.int64)
+        for part in ordered_batches(lengths, self.config.search.batch_tokens):
             indices = [full[position] for position in part]
             batch = Batch((pad([encoded[index] for index in indices], PAD),)).to(self.device)
             found = self._search(batch, options)
@@ -189,7 +192,7 @@ class Translator:
         forced = force(self.folder, [(one.source, one.ids) for one in translations], self.device)
         result = []
         for one, seen in zip(translations, forced, strict=True):
-            found = seen.links(self.config.alignment)
+            found = seen.word_links(self.config.alignment)
             result.append(
                 replace(
                     one,

@@ -34,10 +34,10 @@ SKIPS_ALLOWED = 20
 class Data(Protocol):
     """Where batches come from."""
 
-    def epoch(self, epoch: int) -> Sequence[list[int]]:
+    def epoch(self, epoch: int) -> Sequence[Any]:
         """The example numbers of each batch of an epoch (from 0): always the same for the same seed and epoch."""
 
-    def batch(self, indices: list[int]) -> Batch:
+    def batch(self, indices: Any) -> Batch:
         """These examples as a batch."""
 
 
@@ -245,13 +245,13 @@ class Trainer:
 
     # One update
 
-    def _epoch(self) -> Sequence[list[int]]:
+    def _epoch(self) -> Sequence[Any]:
         batches = self.data.epoch(self.state.epoch)
         if not batches:
             raise SightlineError("there is nothing to train on: no pair is left; see data.max_length")
         return batches
 
-    def _next_indices(self) -> list[int]:
+    def _next_indices(self) -> Any:
         if self.state.position >= len(self._batches):
             self.state.epoch, self.state.position = self.state.epoch + 1, 0
             self._batches = self._epoch()
@@ -282,11 +282,11 @@ class Trainer:
             self._window.updates += 1
             self._window.norms += length
         else:
-            self._skip(indices)
+            self._skip(batch.indices)
         self.optimizer.zero_grad(set_to_none=True)
         self._account(tokens, started, loss, rate)
 
-    def _skip(self, indices: list[int]) -> None:
+    def _skip(self, indices: Sequence[int]) -> None:
         """A loss or gradient that is no number must not reach the weights; if it stays, training has failed."""
         self.state.skipped += 1
         self.state.skipped_in_a_row += 1
@@ -295,7 +295,7 @@ class Trainer:
             examples = ", ".join(str(index) for index in indices[:10]) + more
             raise SightlineError(
                 f"step {self.state.step}: loss or gradient not finite {SKIPS_ALLOWED} times in a row, last with "
-                f"examples {examples} (counted from 0); lower training.learning_rate, or look at these examples"
+                f"pairs {examples} (counted from 0); lower training.learning_rate, or look at these pairs"
             )
 
     def _account(self, tokens: int, started: float, loss: float, rate: float) -> None:

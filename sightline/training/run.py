@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from sightline import metrics, sizes
@@ -55,11 +57,11 @@ class TrainingData:
     batch_tokens: int
     seed: int
 
-    def epoch(self, epoch: int) -> Sequence[list[int]]:
+    def epoch(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Batches of example numbers, the same for the same seed and epoch."""
-        return [indices.tolist() for indices in batches(self.pairs, self.batch_tokens, self.seed, epoch)]
+        return batches(self.pairs, self.batch_tokens, self.seed, epoch)
 
-    def batch(self, indices: list[int]) -> Batch:
+    def batch(self, indices: NDArray[np.int64]) -> Batch:
         """These examples."""
         return self.pairs.batch(indices)
 
@@ -82,9 +84,9 @@ def train(
     valid, _ = encode_pairs(valid_pairs, tokenizers.source, tokenizers.target, config.data.max_length)
     if not len(encoded) or not len(valid):
         raise SightlineError(f"nothing left to train on: {account}")
-    if account.dropped:
-        say(f"left out: {account}")
-    config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target_lengths.sum())))
+    if account.empty or account.too_long:
+        say(f"training on {account}")
+    config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target.lengths.sum())))
     torch.manual_seed(config.training.seed)
     model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
     save_config(output, config)
@@ -151,14 +153,14 @@ class Scorer:
     def __init__(self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair]) -> None:
         self.config, self.tokenizers, self.valid = config, tokenizers, valid
         # `valid` leaves some pairs out, so the texts come from its own numbering.
-        self.texts = [pairs[int(line)] for line in valid.lines[: config.training.validate_bleu]]
+        self.texts = [pairs[int(line)] for line in valid.numbers[: config.training.validate_bleu]]
         self.signature = ""
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         assert isinstance(model, EncoderDecoder)
         budget = 2 * _given(self.config.data.batch_tokens)
-        parts = ordered_batches(self.valid.lengths.tolist(), budget)
-        scores = average_losses(model, (self.valid.batch(part.tolist()) for part in parts))
+        parts = ordered_batches(self.valid.lengths, budget)
+        scores = average_losses(model, (self.valid.batch(part) for part in parts))
         # The smoothed loss cannot reach zero; what counts, and is compared, is the plain one.
         scores["loss"] = scores["nll"]
         scores = {name: scores[name] for name in ("loss", "perplexity")}
@@ -174,8 +176,8 @@ class Scorer:
         count = len(self.texts)
         device = next(model.parameters()).device
         found: dict[int, str] = {}
-        for part in ordered_batches(self.valid.source_lengths[:count].tolist(), self.config.search.batch_tokens):
-            batch = Batch(self.valid.batch(part.tolist()).sources).to(device)
+        for part in ordered_batches(self.valid.source.lengths[:count], self.config.search.batch_tokens):
+            batch = Batch(self.valid.batch(part).sources).to(device)
             for index, hypothesis in zip(
                 part.tolist(), greedy_search(model, batch, SearchOptions(beam=1)), strict=True
             ):
@@ -220,8 +222,9 @@ def _digest(*corpora: EncodedPairs) -> str:
     """A fingerprint of the encoded data."""
     digest = hashlib.sha256()
     for corpus in corpora:
-        for array in (corpus.source_ids, corpus.source_offsets, corpus.target_ids, corpus.target_offsets):
-            digest.update(array.tobytes())
+        for side in (corpus.source, corpus.target):
+            digest.update(side.ids.tobytes())
+            digest.update(side.offsets.tobytes())
     return digest.hexdigest()
 
 
