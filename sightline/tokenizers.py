@@ -134,7 +134,7 @@ class Tokenizer(ABC):
         """The ids of one word, a space before it included where the kind has no separate one."""
 
     def _word(self, word: str) -> list[int]:
-        # Words repeat: remembering them makes encoding a corpus several times as fast.
+        # Words repeat, and a look into a dictionary is quicker than spelling them again.
         ids = self._cache.get(word)
         if ids is None:
             ids = self._spell(word)
