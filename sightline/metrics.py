@@ -183,7 +183,7 @@ class LengthBucket:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return asdict(self)
+        return {"label": self.label, **asdict(self)}
 
 
 def by_length(
