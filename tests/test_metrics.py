@@ -250,6 +250,7 @@ def test_length_table_and_json() -> None:
         "   7+          1   0.0   0.0",
     ]
     assert json.loads(json.dumps(buckets[2].as_dict())) == {
+        "label": buckets[2].label,
         "low": 7,
         "high": None,
         "sentences": 1,
