@@ -292,7 +292,14 @@ def test_the_jacobian_of_causal_attention_is_lower_triangular() -> None:
         return attend(x[None, None], x[None, None], x[None, None], causal=True)[0, 0].sum(-1)
 
     sizes = torch.autograd.functional.jacobian(call, states).abs().sum(-1)  # (T, S)
-    assert torch.equal(sizes > 0, causal_mask(S, S)[0, 0])
+    assert torch.equal(sizes > 0, causal_mask(S, S))
+
+
+@pytest.mark.parametrize("leading", [(), (B,), (B, H), (2, B, H)])
+def test_leading_dimensions_stay_as_they_are(leading: tuple[int, ...]) -> None:
+    weights = attention_weights(random(*leading, T, D_K), random(*leading, S, D_K), causal=True)
+    assert weights.shape == (*leading, T, S)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(*leading, T, dtype=torch.float64))
 
 
 def test_steps_over_cached_keys_equal_the_square() -> None:
