@@ -22,9 +22,9 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, grad_mode: bool
     ) -> tuple[Tensor, Tensor]:
-        learning = any(ctx.needs_input_grad)
+        learning = grad_mode and any(ctx.needs_input_grad)
         grad_features = torch.empty_like(features) if learning else None
         grad_weight = torch.zeros_like(weight) if learning else None
         grad_bias = torch.zeros_like(bias) if learning else None
@@ -58,7 +58,7 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         scale = gradients[0]
         by_features, by_weight, by_bias = ctx.saved_tensors
-        return by_features * scale, by_weight * scale, by_bias * scale, None, None
+        return by_features * scale, by_weight * scale, by_bias * scale, None, None, None
 
 
 class Output(nn.Module):
@@ -82,6 +82,12 @@ class Output(nn.Module):
         included, as torch's `cross_entropy` does. No gradient flows through the plain sum.
         """
         sums: tuple[Tensor, Tensor] = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-            features, self.weight, self.bias, targets, smoothing
+            # Inside the function autograd is always off: whether a gradient is wanted must be asked out here.
+            features,
+            self.weight,
+            self.bias,
+            targets,
+            smoothing,
+            torch.is_grad_enabled(),
         )
         return sums

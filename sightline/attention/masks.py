@@ -14,14 +14,14 @@ def padding_mask(real: Tensor) -> Tensor:
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """`(1, 1, T, S)`: query t sees the keys up to its own.
+    """`(T, S)`, for any leading dimensions: query t sees the keys up to its own.
 
     The last query belongs to the last key, as it does when the earlier keys come from a cache. (torch's
     `is_causal` aligns the first query with the first key instead.)
     """
     query = torch.arange(queries, device=device)[:, None] + (keys - queries)
     key = torch.arange(keys, device=device)[None, :]
-    return (key <= query)[None, None]
+    return key <= query
 
 
 def window_mask(centres: Tensor, keys: int, radius: int) -> Tensor:
