@@ -73,7 +73,8 @@ class RecurrentEncoder(Encoder):
         outputs, last = self.network(packed)
         states, _ = pad_packed_sequence(outputs, batch_first=True, total_length=mask.size(1))
         if self.backwards:
-            states = reverse(states, mask)
+            # Read from the end, the second direction is the one that goes forward: it takes the first half.
+            states = torch.cat(reverse(states, mask).chunk(self.directions, -1)[::-1], -1)
         hidden, cell = last if isinstance(last, tuple) else (last, None)
         final = Final(self.join(hidden), None if cell is None else self.join(cell), self.directions == 2)
         return Memory(self.dropout(states), mask, final)
@@ -81,7 +82,9 @@ class RecurrentEncoder(Encoder):
     def join(self, last: Tensor) -> Tensor:
         """torch's `(L · directions, B, n)` to `(B, L, d)`, the forward half first."""
         batch = last.size(1)
-        return last.view(self.layers, self.directions, batch, -1).permute(2, 0, 1, 3).reshape(batch, self.layers, -1)
+        apart = last.view(self.layers, self.directions, batch, -1)
+        ordered = apart.flip(1) if self.backwards else apart
+        return ordered.permute(2, 0, 1, 3).reshape(batch, self.layers, -1)
 
 
 class ConvolutionalEncoder(Encoder):

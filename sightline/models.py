@@ -348,7 +348,7 @@ def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
             f"model.tie={config.tie} shares the embedding ({target.width} wide) with the output layer ({width} wide): "
             f"set model.embedding={width} or model.tie=none"
         )
-    return Output(width, target.weight.size(0), target.weight)
+    return Output(width, target.weight.size(0), target.weight, target.padding)
 
 
 def build_model(config: ModelConfig, sizes: Sizes, smoothing: float = 0.0) -> EncoderDecoder:

@@ -22,7 +22,14 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, grad_mode: bool
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        fixed_row: int | None,
+        grad_mode: bool,
     ) -> tuple[Tensor, Tensor]:
         learning = grad_mode and any(ctx.needs_input_grad)
         grad_features = torch.empty_like(features) if learning else None
@@ -50,22 +57,31 @@ class _CrossEntropy(torch.autograd.Function):
             torch.mm(gradient, weight, out=grad_features[start : start + CHUNK])
             grad_weight.addmm_(gradient.T, part)
             grad_bias += gradient.sum(0)
+        if grad_weight is not None and fixed_row is not None:
+            grad_weight[fixed_row].zero_()
         ctx.save_for_backward(grad_features, grad_weight, grad_bias)
         ctx.mark_non_differentiable(plain)
         return smoothed, plain
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         scale = gradients[0]
         by_features, by_weight, by_bias = ctx.saved_tensors
-        return by_features * scale, by_weight * scale, by_bias * scale, None, None, None
+        return by_features * scale, by_weight * scale, by_bias * scale, None, None, None, None
 
 
 class Output(nn.Module):
-    """`softmax(W f + b)` over the vocabulary; `weight` may be shared with an embedding."""
+    """`softmax(W f + b)` over the vocabulary.
 
-    def __init__(self, width: int, vocabulary: int, weight: nn.Parameter | None = None) -> None:
+    `weight` may be shared with an embedding, whose row for padding (`fixed_row`) then stays as it is: zero.
+    """
+
+    def __init__(
+        self, width: int, vocabulary: int, weight: nn.Parameter | None = None, fixed_row: int | None = None
+    ) -> None:
         super().__init__()
+        self.fixed_row = fixed_row
         if weight is None:
             weight = nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
         self.weight = weight
@@ -88,6 +104,7 @@ class Output(nn.Module):
             self.bias,
             targets,
             smoothing,
+            self.fixed_row,
             torch.is_grad_enabled(),
         )
         return sums

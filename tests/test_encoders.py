@@ -259,3 +259,19 @@ def test_recurrent_dropout_leaves_the_last_states_alone() -> None:
     assert (memory.states == 0).any()
     assert memory.final is not None
     assert (memory.final.hidden != 0).all()
+
+
+def test_reversed_reading_keeps_the_meaning_of_both_halves() -> None:
+    """The forward half has seen nothing after its token, whichever end the network started from."""
+    encoder = RecurrentEncoder("lstm", 4, 3, bidirectional=True, backwards=True).double().eval()
+    embedded = torch.randn(1, 6, 4, dtype=torch.float64)
+    mask = torch.ones(1, 6, dtype=torch.bool)
+    before = encoder(embedded, mask)
+    changed = embedded.clone()
+    changed[0, 5] += 1
+    after = encoder(changed, mask)
+    assert torch.equal(before.states[0, :5, :3], after.states[0, :5, :3])
+    assert before.final is not None
+    assert after.final is not None
+    torch.testing.assert_close(after.final.hidden[0, 0, :3], after.states[0, 5, :3])
+    torch.testing.assert_close(after.final.hidden[0, 0, 3:], after.states[0, 0, 3:])

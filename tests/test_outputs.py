@@ -159,3 +159,15 @@ def test_perplexity_comes_from_the_unsmoothed_loss() -> None:
         model.output.bias.zero_()
     total, count = model.loss(random_batch([4], [6]))["nll"]
     assert math.exp(total.item() / count) == pytest.approx(VOCABULARY)
+
+
+@pytest.mark.parametrize("recipe", ["bahdanau", "transformer"])
+def test_a_tied_padding_row_stays_zero(recipe: str) -> None:
+    model = small_model(recipe, {"tie": "all", "embedding": 12})
+    before = model.target_embedding.weight.detach().clone()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    total, count = model.loss(random_batch([5, 3], [4, 6]))["cross_entropy"]
+    (total / count).backward()
+    optimizer.step()
+    assert torch.equal(model.target_embedding.weight[0], torch.zeros(12, dtype=torch.float64))
+    assert not torch.equal(model.target_embedding.weight[1:], before[1:])

@@ -68,16 +68,16 @@ def capture(
     """Looks at the attention of `model` while the block runs.
 
     `layers` and `heads` choose by number (None: all), `where` by the module's name, for example
-    `lambda name: name.endswith("cross")`.
+    `lambda name: name.endswith("cross")`. Inside another capture the inner one sees; the outer goes on after it.
     """
     taps: dict[str, Tap] = {}
-    tapped: list[Tapped] = []
+    before: list[tuple[Tapped, Tap | None]] = []
     for name, module in model.named_modules():
         if isinstance(module, Tapped) and where(name) and (layers is None or layer_number(name) in layers):
+            before.append((module, module.tap))
             taps[name] = module.tap = Tap(heads)
-            tapped.append(module)
     try:
         yield Maps(taps)
     finally:
-        for module in tapped:
-            module.tap = None
+        for module, tap in before:
+            module.tap = tap
