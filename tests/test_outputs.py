@@ -43,7 +43,7 @@ def test_the_gradient_against_finite_differences() -> None:
     output, features, targets = make(6, width=3, vocabulary=5)
 
     def loss(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return outputs._CrossEntropy.apply(features, weight, bias, targets, 0.2, True)[0]
+        return outputs._CrossEntropy.apply(features, weight, bias, targets, 0.2, None, True)[0]
 
     check_gradients(loss, features, output.weight, output.bias)
 
