@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Final, Memory
-from sightline.layers import FeedForward, Residual, Stack, make_norm
+from sightline.layers import Dropout, FeedForward, Residual, Stack, make_norm
 
 
 class Encoder(nn.Module, ABC):
@@ -63,7 +63,7 @@ class RecurrentEncoder(Encoder):
         self.network = self.KINDS[kind](
             inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
         if self.backwards:
@@ -101,7 +101,7 @@ class ConvolutionalEncoder(Encoder):
         self.width = width
         self.enter = nn.Linear(inputs, width)
         self.convolutions = Stack(nn.Conv1d(width, 2 * width, kernel, padding=kernel // 2) for _ in range(layers))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
         real = mask[:, None, :].to(embedded.dtype)

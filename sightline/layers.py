@@ -37,6 +37,30 @@ class Stack(nn.Module, Generic[M]):
 gelu_tanh = partial(F.gelu, approximate="tanh")
 
 
+class Dropout(nn.Module):
+    """Sets a share of the activations to zero while training, and scales up the rest.
+
+    On a CPU torch draws one 64-bit number for each activation, which takes a tenth of the time of training a small
+    model; 16 bits are enough, so one draw serves four.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Any shape, to the same shape."""
+        if not self.training or self.rate == 0:
+            return values
+        if values.device.type != "cpu":
+            return F.dropout(values, self.rate)
+        count = values.numel()
+        draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+        bits = draws.view(torch.int16)[:count].view(values.shape)
+        kept = bits >= round(self.rate * 2**16) - 2**15
+        return values * kept.to(values.dtype).mul_(1 / (1 - self.rate))
+
+
 class Embedding(nn.Module):
     """Token ids to vectors: `scale · E[x] + position`, then dropout.
 
@@ -54,7 +78,7 @@ class Embedding(nn.Module):
         self.padding = padding
         self.positions = positions
         self.scale = scale
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @property
     def width(self) -> int:
@@ -91,7 +115,7 @@ class FeedForward(nn.Module):
         self.activation, self.gated = self.ACTIVATIONS[activation]
         self.inner = nn.Linear(width, 2 * inner if self.gated else inner)
         self.outer = nn.Linear(inner, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -119,7 +143,7 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = make_norm(norm, width)
         self.before = position == "pre"
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """`(B, T, d)` to `(B, T, d)`."""

@@ -12,7 +12,7 @@ from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.decoders import TransformerDecoderLayer
 from sightline.encoders import TransformerEncoder, TransformerEncoderLayer
-from sightline.layers import Embedding, FeedForward, Residual, Stack, make_norm
+from sightline.layers import Dropout, Embedding, FeedForward, Residual, Stack, make_norm
 from tests.oracles import check_gradients
 from tests.twins import copy_decoder_layer, copy_encoder_layer, shake
 
@@ -251,3 +251,28 @@ def test_a_stack_is_a_list_of_modules() -> None:
     assert len(stack) == 3
     assert list(stack) == [stack[0], stack[1], stack[2]]
     assert sorted(stack.state_dict()) == sorted(nn.ModuleList(nn.Linear(2, 2) for _ in range(3)).state_dict())
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate: float) -> None:
+    dropout = Dropout(rate).train()
+    values = torch.ones(1000, 401, requires_grad=True)
+    dropped = dropout(values)
+    share = float((dropped == 0).double().mean())
+    assert abs(share - rate) < 5 * (rate * (1 - rate) / values.numel()) ** 0.5  # five standard deviations
+    assert torch.equal(dropped.unique(), torch.tensor([0.0, 1 / (1 - rate)]))
+    dropped.sum().backward()
+    assert torch.equal(values.grad, dropped.detach())  # the gradient passes where the value did, as much scaled
+    columns = (dropped == 0).double().mean(0)  # the four that share a draw are no likelier than others
+    assert float(columns.std()) < 1.3 * (rate * (1 - rate) / 1000) ** 0.5
+
+
+def test_dropout_is_seeded_and_off_when_not_training() -> None:
+    dropout = Dropout(0.3)
+    values = torch.randn(7, 5)
+    torch.manual_seed(3)
+    first = dropout(values)
+    torch.manual_seed(3)
+    assert torch.equal(dropout(values), first)
+    assert not torch.equal(dropout(values), first)
+    assert dropout.eval()(values) is values

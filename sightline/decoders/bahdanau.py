@@ -12,6 +12,7 @@ from sightline.attention.soft import SoftAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Bridge, Decoded, Decoder
 from sightline.decoders.cells import CellStack
+from sightline.layers import Dropout
 from sightline.state import State
 
 
@@ -49,7 +50,7 @@ class BahdanauDecoder(Decoder):
         self.cells, self.bridge, self.attention, self.readout = cells, bridge, attention, readout
         self.width = width
         self.updated = readout_state == "updated"
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
         return State(self.attention.prepare(memory.states, memory.mask), self.bridge(memory))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sightline.layers import Stack
+from sightline.layers import Dropout, Stack
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
@@ -105,7 +105,7 @@ class CellStack(nn.Module):
         self.cells = Stack(
             Cell(kind, token if layer == 0 else width, extra if layer == 0 else 0, width) for layer in range(layers)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @property
     def top(self) -> str:

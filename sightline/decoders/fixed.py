@@ -12,6 +12,7 @@ from sightline.batch import Memory
 from sightline.decoders.base import Bridge, Decoded, Decoder, mean_state
 from sightline.decoders.cells import CellStack
 from sightline.errors import SightlineError
+from sightline.layers import Dropout
 from sightline.state import State
 
 
@@ -29,7 +30,7 @@ class FixedContextDecoder(Decoder):
         self.cells, self.bridge, self.context, self.max_source = cells, bridge, context, max_source
         self.width = cells.width
         self.join = nn.Linear(max_source * memory_width, cells.width) if context == "concatenation" else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @staticmethod
     def context_width(context: str, memory_width: int, width: int) -> int:

@@ -12,6 +12,7 @@ from sightline.attention.soft import SoftAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Bridge, Decoded, Decoder
 from sightline.decoders.cells import CellStack
+from sightline.layers import Dropout
 from sightline.state import State
 
 
@@ -35,7 +36,7 @@ class LuongDecoder(Decoder):
         self.cells, self.bridge, self.attention, self.input_feeding = cells, bridge, attention, input_feeding
         self.width = cells.width
         self.combine = nn.Linear(memory_width + cells.width, cells.width, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
         own = self.bridge(memory)
