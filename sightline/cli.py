@@ -341,7 +341,7 @@ def show_config(recipe: Annotated[str, typer.Argument(help="A recipe's name.", m
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option(help="Where the demo keeps its model and its page.")] = Path("demo"),
-    minutes: Annotated[float, typer.Option(help="Minutes of training.")] = 5.0,
+    minutes: Annotated[float, typer.Option(help="Minutes of training.")] = 6.0,
 ) -> None:
     """Train a small English-German model on the bundled corpus, score it, translate, and show an alignment."""
     from sightline.demo import run_demo

@@ -37,20 +37,16 @@ SHOWN = "Tom doesn't want to go to school today."
 
 def demo_config(minutes: float) -> RunConfig:
     """A small Transformer whose learning rate falls to zero as the minutes run out."""
+    half = {"heads": 4, "feedforward": 512}
     values = {
-        "text": {"vocabulary": 6000},
-        "data": {"pairs": str(bundled("train")), "valid_pairs": str(bundled("valid")), "batch_tokens": 2000},
-        "model": {
-            "embedding": 192,
-            "dropout": 0.1,
-            "encoder": {"layers": 3, "heads": 4, "feedforward": 512},
-            "decoder": {"layers": 2, "heads": 4, "feedforward": 512},
-        },
+        "text": {"tokenizer": "bpe", "vocabulary": 4000},
+        "data": {"pairs": str(bundled("train")), "valid_pairs": str(bundled("valid")), "batch_tokens": 1000},
+        "model": {"embedding": 192, "encoder": {**half, "layers": 3}, "decoder": {**half, "layers": 2}},
         "training": {
             "max_minutes": minutes,
-            "learning_rate": 2.5e-3,
-            "warmup": 300,
-            "validate_every": 400,
+            "learning_rate": 2e-3,
+            "warmup": 200,
+            "validate_every": 500,
             "validate_bleu": 200,
         },
     }
