@@ -1,0 +1,61 @@
+"""The README's own commands, run as they stand there, on a small corpus."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sightline.config import RECIPES
+from sightline.data import bundled
+from sightline.files import read_lines
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    """Every command line of the README that calls the program, in order, without its comment."""
+    lines = [line for block in re.findall(r"```\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+    return [line.split("  #")[0].strip() for line in lines if ".venv/bin/sightline " in line]
+
+
+def test_the_commands_work_in_their_order(tmp_path: Path) -> None:
+    lines = list(read_lines(bundled("test")))
+    (tmp_path / "my.tsv").write_text("".join(f"{line}\n" for line in lines[:200]), encoding="utf-8")
+    (tmp_path / "test.tsv").write_text("".join(f"{line}\n" for line in lines[200:230]), encoding="utf-8")
+    (tmp_path / "input.txt").write_text("".join(line.split("\t")[0] + "\n" for line in lines[:5]), encoding="utf-8")
+    found = commands()
+    assert [command.split(".venv/bin/sightline ")[1].split()[0] for command in found] == [
+        "train",
+        "translate",
+        "translate",
+        "evaluate",
+        "align",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for command in found:
+        program = f"{shlex.quote(sys.executable)} -m sightline "
+        command = command.replace(".venv/bin/sightline ", program)
+        # The README trains to the end; four updates of a small model show that the command works.
+        command += " --max-steps 4 --set model.embedding=16" if " train " in command else ""
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "output.txt").read_text(encoding="utf-8").splitlines()) == 5
+    assert "<title>Sightline" in (tmp_path / "alignment.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_is_in_the_readme_with_its_description(recipe: str) -> None:
+    assert f"| `{recipe}` | {RECIPES[recipe][0]} |" in README
+
+
+def test_files_named_in_the_readme_exist() -> None:
+    root = Path(__file__).parent.parent
+    for link in re.findall(r"\]\(([\w/.-]+)\)", README):
+        assert (root / link).exists(), link
+    tree = README.split("Text goes through the files")[1].split("```")[1]
+    for name in re.findall(r"\b(\w+(?:\.py|/))", tree):
+        assert list((root / "sightline").rglob(name.rstrip("/"))), name
