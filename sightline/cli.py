@@ -154,9 +154,12 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     if result.interrupted:
         say(f"saved; go on with: sightline train --output {folder} --resume")
         raise typer.Exit(130)
-    if result.best:
-        scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
-        say(f"best validation, at update {result.best_step:,}: {scores}")
+    if result.best is None:
+        raise SightlineError(
+            f"{output}: no validation gave a number, so there is no model: allow more time, or lower the learning rate"
+        )
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
+    say(f"best validation, at update {result.best_step:,}: {scores}")
     say(f"the model is in {output}; try: echo 'a sentence' | sightline translate {folder}")
 
 
@@ -372,7 +375,7 @@ def show_config(recipe: Annotated[str, typer.Argument(help="A recipe's name.", m
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option(help="Where the demo keeps its model and its page.")] = Path("demo"),
-    minutes: Annotated[float, typer.Option(help="Minutes of training.")] = 5.0,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of training.")] = 5.0,
 ) -> None:
     """Train a small English-German model on the bundled corpus, score it, translate, and show an alignment."""
     from sightline.demo import run_demo

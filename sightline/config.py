@@ -277,7 +277,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     if not isinstance(name, str) or name not in RECIPES:
         raise SightlineError(f"{where}: unknown recipe '{name}'; {nearest(str(name), RECIPES)}")
     merged = merge(RECIPES[name][1], values)
-    merged["model"] = {**merged["model"], "recipe": name}
+    merged["model"] = {**(merged["model"] or {}), "recipe": name}
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -363,6 +363,8 @@ def _explain(error: ValidationError) -> str:
         return f"unknown key '{name}'; {nearest(path[-1], _valid_keys(path[:-1]))}"
     if first["type"] == "literal_error":
         return f"{name} = {first['input']!r}: expected {first['ctx']['expected']}"
+    if first["type"] == "path_type":
+        return f"{name} = {first['input']!r}: expected the name of a file"
     return f"{name} = {first['input']!r}: {first['msg'].lower()}"
 
 

@@ -75,10 +75,10 @@ def _invoke(app: typer.Typer) -> int:
     except SightlineError as error:
         complain(str(error))
         return MISTAKE
-    except MemoryError:
-        complain("not enough memory: choose a smaller model, batch or beam")
-        return MISTAKE
     except Exception as error:
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):  # torch's
+            complain("not enough memory: choose a smaller model, batch or beam")
+            return MISTAKE
         # Typer keeps the class of its usage errors to itself.
         if not hasattr(error, "format_message"):
             raise

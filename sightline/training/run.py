@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,7 +247,8 @@ def _summary(config: RunConfig, model: nn.Module) -> str:
 def _names(config: RunConfig) -> list[str]:
     data = config.data
     paths = [data.source, data.target, data.pairs, data.valid_source, data.valid_target, data.valid_pairs]
-    return [f"file {path.name}" for path in paths if path is not None]
+    # A name that is not UTF-8 is no text to write.
+    return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in paths if path is not None]
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
