@@ -21,6 +21,10 @@ from sightline.errors import SightlineError
 from sightline.folder import ModelFolder
 from sightline.text import EOS, PAD
 
+NO_ATTENTION = (
+    "this model has no attention, so it has no alignment to show: train a bahdanau, luong or transformer model"
+)
+
 
 @dataclass(frozen=True)
 class Forced:
@@ -99,9 +103,7 @@ def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:
     """The links, or an error when the model has no attention to tell them."""
     found = forced.word_links(alignment)
     if found is None:
-        raise SightlineError(
-            "this model has no attention, so it has no alignment to show: train a bahdanau, luong or transformer model"
-        )
+        raise SightlineError(NO_ATTENTION)
     return found
 
 

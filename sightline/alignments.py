@@ -21,21 +21,22 @@ from sightline.translator import Translator
 
 
 def align_corpus(
-    translators: Sequence[Translator], given: Sequence[Pair] | Sequence[str], name: str
+    translators: Sequence[Translator], given: Sequence[Pair] | Sequence[str], source_name: str, target_name: str = ""
 ) -> list[list[Forced]]:
-    """What each model saw of each sentence, in the given order; sources alone are translated first."""
+    """What each model saw of each sentence, in the given order; sources alone are translated first.
+
+    The names are those of the files, for errors.
+    """
+    pairs = [Pair(one, "") if isinstance(one, str) else one for one in given]
+    alone = bool(given) and isinstance(given[0], str)
+    for translator in translators:
+        translator.check_pairs(pairs, source_name, target_name)
     result = []
     for translator in translators:
-        pairs: list[tuple[str, str | list[int]]] = []
-        for number, one in enumerate(given, 1):
-            source, target = (one, "") if isinstance(one, str) else one
-            translator.check_length(len(translator.encode_source(source)), f"{name}, line {number}")
-            translator.check_length(len(translator.folder.tokenizers.target.encode(target)), f"{name}, line {number}")
-            pairs.append((source, target))
-        if given and isinstance(given[0], str):
-            sources = [source for source, _ in pairs]
-            pairs = [(one.source, one.ids) for one in translator.stream(sources, name=name)]
-        result.append(force(translator.folder, pairs, translator.device))
+        seen: list[tuple[str, str | list[int]]] = [*pairs]
+        if alone:
+            seen = [(one.source, one.ids) for one in translator.stream([pair.source for pair in pairs])]
+        result.append(force(translator.folder, seen, translator.device))
     return result
 
 
@@ -47,6 +48,8 @@ def measure(translator: Translator, aligned: list[Forced], gold: Path, choose: b
     sure, possible = metrics.read_links(gold)
     if len(sure) != len(aligned):
         raise SightlineError(f"{gold}: {len(sure)} lines of links for {len(aligned)} sentence pairs")
+    for number, (allowed, forced) in enumerate(zip(possible, aligned, strict=True), 1):
+        _check_links(allowed, forced, f"{gold}, line {number}")
     if not choose:
         found = [read_alignment(forced, translator.config.alignment) for forced in aligned]
         rate = metrics.alignment_error_rate(found, sure, possible)
@@ -61,6 +64,17 @@ def measure(translator: Translator, aligned: list[Forced], gold: Path, choose: b
     save_config(translator.folder.path, config)
     kept = Translator(replace(translator.folder, config=config), translator.device)
     return kept, f"alignment error rate {100 * rate:.2f}%, the best: {_told(chosen)}, kept in the model's config.yaml"
+
+
+def _check_links(found: links.Links, forced: Forced, where: str) -> None:
+    """Refuses links to words that are not there: often their positions count from 1."""
+    words = (len(forced.source_words), len(forced.target_words))
+    for source, target in sorted(found):
+        if source >= words[0] or target >= words[1]:
+            raise SightlineError(
+                f"{where}: link {source}-{target}, but the sentences have {words[0]} and {words[1]} words "
+                "(positions count from 0)"
+            )
 
 
 def draw(
@@ -78,7 +92,7 @@ def draw(
         views = [
             [
                 model_view(
-                    translator.folder.path.name,
+                    translator.name,
                     forced[index],
                     translator.config.alignment,
                     sum(forced[index].token_log_probs) / max(len(forced[index].token_log_probs), 1),

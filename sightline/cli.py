@@ -5,7 +5,6 @@ Nothing heavy is imported until a command runs, so that `--help` answers at once
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,16 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import __version__
+from sightline.console import run, say, standard_input, watched
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
+    from sightline.config import RunConfig
     from sightline.data import Pair
     from sightline.translator import Translation, Translator
 
 app = typer.Typer(
     name="sightline",
     help="Sequence-to-sequence models that you train yourself and can look inside.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -47,11 +48,14 @@ def show_version(value: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Sequence-to-sequence models that you train yourself and can look inside."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command()
@@ -85,53 +89,78 @@ def train(
 
     Without a config, tokenizer, sizes and schedule are chosen from the data.
     """
-    from sightline.config import assignment, build_config, merge, read_yaml
-
-    data = {
-        "source": source,
-        "target": target,
-        "pairs": pairs,
-        "valid_source": valid_source,
-        "valid_target": valid_target,
-        "valid_pairs": valid_pairs,
-    }
-    training = {"max_steps": max_steps, "max_minutes": max_minutes, "seed": seed}
     given: dict[str, Any] = {
-        "data": {name: str(value) for name, value in data.items() if value is not None},
-        "training": {name: value for name, value in training.items() if value is not None},
+        "data": {
+            **data_files("", source, target, pairs),
+            **data_files("valid_", valid_source, valid_target, valid_pairs),
+        },
+        "training": given_only({"max_steps": max_steps, "max_minutes": max_minutes, "seed": seed}),
     }
-    for text in assign or []:
-        given = merge(given, assignment(text))
-    if resume:
-        from sightline.folder import read_config
-
-        values = merge(read_config(output).model_dump(mode="json"), given)
-        chosen = build_config(values, where=str(output))
-    else:
-        where = str(config) if config else "command line"
-        chosen = build_config(merge(read_yaml(config) if config else {}, given), recipe, where)
+    chosen = assembled(config, recipe, given, assign or [], output if resume else None)
     if not (chosen.data.source or chosen.data.target or chosen.data.pairs):
         raise SightlineError("no training data: give --pairs FILE, or --source FILE and --target FILE")
     run_training(chosen, output, resume)
 
 
-def run_training(config: Any, output: Path, resume: bool) -> Any:
+def given_only(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the options that were left out."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def data_files(part: str, source: Path | None, target: Path | None, pairs: Path | None) -> dict[str, Any]:
+    """Keys of the data section; one kind of file on the command line takes the place of the other in a config."""
+    values = given_only({"source": source, "target": target, "pairs": pairs})
+    names: dict[str, Any] = {f"{part}{name}": str(path) for name, path in values.items()}
+    if pairs is None and values:
+        names[f"{part}pairs"] = None
+    elif pairs is not None and len(values) == 1:
+        names |= {f"{part}source": None, f"{part}target": None}
+    return names
+
+
+def assembled(
+    file: Path | None, recipe: str | None, given: dict[str, Any], assignments: list[str], resumed: Path | None
+) -> RunConfig:
+    """The configuration: that of the run to be resumed, the file's on top, then the command line's."""
+    from sightline.config import assignment, build_config, merge, read_yaml, without_nulls
+
+    values: dict[str, Any] = {}
+    if file is not None:
+        values = read_yaml(file)
+        values.pop("sightline", None)  # a model folder's own config.yaml is as good as any other
+        build_config(values, recipe, str(file))  # so that a mistake of the file's is told as such
+    if resumed is not None:
+        from sightline.folder import read_config
+
+        # What is open in the file has been chosen when the run began.
+        values = merge(read_config(resumed).model_dump(mode="json"), without_nulls(values))
+    values = merge(values, given)
+    for text in assignments:
+        values = merge(values, assignment(text))
+    return build_config(values, recipe, "command line")
+
+
+def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     """Trains with progress on stderr, and says at the end what there is and how to go on."""
+    import shlex
+
     from sightline.training.loop import Host
     from sightline.training.progress import progress_for
-    from sightline.training.run import train as run
+    from sightline.training.run import train as train_model
 
-    trained = run(config, output, resume, Host(progress_for()), say)
-    result = trained.result
+    result = train_model(config, output, resume, Host(progress_for()), say).result
+    folder = shlex.quote(str(output))
     say(f"stopped by {result.reason} after {result.steps:,} updates, {result.seconds / 60:.1f} minutes")
     if result.interrupted:
-        say(f"saved; go on with: sightline train --output {output} --resume")
+        say(f"saved; go on with: sightline train --output {folder} --resume")
         raise typer.Exit(130)
-    if result.best:
-        scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
-        say(f"best validation, at update {result.best_step:,}: {scores}")
-    say(f"the model is in {output}; try: echo 'a sentence' | sightline translate {output}")
-    return trained
+    if result.best is None:
+        raise SightlineError(
+            f"{output}: no validation gave a number, so there is no model: allow more time, or lower the learning rate"
+        )
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
+    say(f"best validation, at update {result.best_step:,}: {scores}")
+    say(f"the model is in {output}; try: echo 'a sentence' | sightline translate {folder}")
 
 
 @app.command()
@@ -154,6 +183,8 @@ def translate(
     from sightline.translator import load
 
     translator = load(model)
+    if align:
+        translator.check_attention()
     options = {"beam": beam, "n_best": n_best}
     lines = translated(translator, file, align, options, show=output is not None or not sys.stdout.isatty())
     shown = enumerate(lines)
@@ -177,20 +208,9 @@ def translated(translator: Translator, file: Path | None, align: bool, options: 
         yield from watched(found, len(lines), "translating", show)
         return
     first = 1
-    for group in arriving(sys.stdin.buffer, "standard input", LINES_AT_ONCE):
+    for group in arriving(standard_input(), "standard input", LINES_AT_ONCE):
         yield from translator.stream(group, align, "standard input", first, **options)
         first += len(group)
-
-
-def watched(items: Any, total: int, what: str, show: bool = True) -> Any:
-    """The items, with a bar and an ETA on stderr where a person watches."""
-    if not show or not sys.stderr.isatty():
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(items, what, total, console=Console(stderr=True), transient=True)
 
 
 def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:
@@ -226,13 +246,16 @@ def evaluate(
     import json
 
     from sightline.evaluate import evaluate as score
-    from sightline.files import write_text
-    from sightline.metrics import length_table
+    from sightline.files import check_writable, write_text
+    from sightline.metrics import check_tokenizer, length_table
     from sightline.translator import load
 
+    check_tokenizer(tokenize)
+    check_writable(output, png)
     translator = load(model)
     given = read_given(source, target, pairs)
-    found = translator.stream([pair.source for pair in given], name=str(source or pairs), beam=beam)
+    translator.check_pairs(given, str(source or pairs), str(target or pairs))
+    found = translator.stream([pair.source for pair in given], beam=beam)
     shown = list(watched(found, len(given), "translating"))
     result = score(translator, given, shown, tokenize, by_length or png is not None, sentences)
     if output is not None:
@@ -240,7 +263,7 @@ def evaluate(
     if png is not None:
         from sightline.plot import length_figure
 
-        length_figure({model.name: [(bucket.label, bucket.bleu) for bucket in result.by_length]}, png)
+        length_figure({translator.name: [(bucket.label, bucket.bleu) for bucket in result.by_length]}, png)
     if as_json:
         print(json.dumps(result.as_dict(), ensure_ascii=False, indent=2))
         return
@@ -281,19 +304,20 @@ def align(
 ) -> None:
     """Align words: Pharaoh lines (source-target, from 0) on standard output, pictures on request."""
     from sightline.alignments import align_corpus, draw, measure
+    from sightline.files import check_writable
     from sightline.translator import load
 
-    translators = [load(path) for path in [model, *(compare or [])]]
     if choose and gold is None:
         raise SightlineError("--choose needs --gold: the best head is chosen on hand-made alignments")
+    check_writable(html, svg, png)
+    translators = [load(path) for path in [model, *(compare or [])]]
+    translators[0].check_attention()
     given: list[Pair] | list[str]
     if source is not None and target is None and pairs is None:
-        from sightline.files import read_lines
-
-        given = list(read_lines(source))
+        given = read_sources(source)
     else:
         given = read_given(source, target, pairs)
-    aligned = align_corpus(translators, given, str(source or pairs))
+    aligned = align_corpus(translators, given, str(source or pairs), str(target or pairs))
     if gold is not None:
         translators[0], line = measure(translators[0], aligned[0], gold, choose)
         say(line)
@@ -321,6 +345,16 @@ def read_given(source: Path | None, target: Path | None, pairs: Path | None) -> 
     return read_pairs(source, target, pairs)
 
 
+def read_sources(path: Path) -> list[str]:
+    """The lines of a file that must have some."""
+    from sightline.files import read_lines
+
+    lines = list(read_lines(path))
+    if not lines:
+        raise SightlineError(f"{path}: the file is empty")
+    return lines
+
+
 @app.command()
 def recipes() -> None:
     """List the recipes."""
@@ -341,7 +375,7 @@ def show_config(recipe: Annotated[str, typer.Argument(help="A recipe's name.", m
 @app.command()
 def demo(
     output: Annotated[Path, typer.Option(help="Where the demo keeps its model and its page.")] = Path("demo"),
-    minutes: Annotated[float, typer.Option(help="Minutes of training.")] = 6.0,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of training.")] = 6.0,
 ) -> None:
     """Train a small English-German model on the bundled corpus, score it, translate, and show an alignment."""
     from sightline.demo import run_demo
@@ -349,24 +383,6 @@ def demo(
     run_demo(output, minutes, say)
 
 
-def say(line: str) -> None:
-    """Tells the person, not the pipe."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def main() -> None:
-    """Runs the command line: mistakes give one line and exit code 2, never a traceback."""
-    try:
-        app()
-    except SightlineError as error:
-        say(f"sightline: {error}")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; pointing stdout elsewhere keeps Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:
-        say(f"sightline: {error.filename or 'output'}: {error.strerror or error}")
-        sys.exit(2)
+    """The command line."""
+    run(app)

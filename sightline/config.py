@@ -7,18 +7,26 @@ This module must not import torch: `sightline config` and `--help` answer at onc
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sightline.errors import SightlineError, nearest
 
+Share = Annotated[float, Field(ge=0, lt=1)]
+
 
 class Section(BaseModel):
-    """A part of the configuration: unknown keys are errors."""
+    """A part of the configuration: unknown keys are errors, and so are numbers that are none."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, values: Any) -> Any:
+        """A section whose keys are all commented out is null to YAML."""
+        return {} if values is None else values
 
 
 class TextConfig(Section):
@@ -129,7 +137,7 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """How the model learns."""
 
-    seed: int = Field(1, description="decides initial weights, order of the data and dropout")
+    seed: int = Field(1, ge=0, lt=2**63, description="decides initial weights, order of the data and dropout")
     max_steps: int | None = Field(None, ge=1, description="stop after so many updates; null chooses from the data")
     max_minutes: float | None = Field(None, gt=0, description="stop after so many minutes")
     learning_rate: float | None = Field(None, gt=0, description="highest learning rate; null chooses")
@@ -138,7 +146,7 @@ class TrainingConfig(Section):
         description="course of the rate after warm-up; cosine and linear end at zero with max_steps or max_minutes",
     )
     warmup: int | None = Field(None, ge=0, description="updates until the rate is highest; null chooses")
-    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's averaging")
+    betas: tuple[Share, Share] = Field((0.9, 0.98), description="Adam's averaging")
     epsilon: float = Field(1e-9, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="share of the target spread over the vocabulary")
@@ -171,8 +179,8 @@ class SearchConfig(Section):
 class AlignmentConfig(Section):
     """Which weights tell the alignment. Chosen on data by `sightline align --gold`."""
 
-    layer: int | None = Field(None, description="decoder layer, from 0; null averages all")
-    head: int | None = Field(None, description="head of that layer, from 0; null averages all")
+    layer: int | None = Field(None, ge=0, description="decoder layer, from 0; null averages all")
+    head: int | None = Field(None, ge=0, description="head of that layer, from 0; null averages all")
     reading: Literal["predicts", "consumes"] = Field(
         "predicts", description="the row that predicts a token, or the row where it is the input"
     )
@@ -233,6 +241,10 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# What YAML's reader raises: beside its own errors, those of values such as the date 2026-02-30, and of deep nesting.
+UNREADABLE = (yaml.YAMLError, ValueError, RecursionError)
+
+
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """`base` with the values of `over` laid on top, section by section."""
     merged = dict(base)
@@ -244,6 +256,15 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    """The values that are given, section by section."""
+    return {
+        key: without_nulls(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
 def build_config(values: dict[str, Any], recipe: str | None = None, where: str = "config") -> RunConfig:
     """A validated run: the recipe's defaults with `values` on top.
 
@@ -253,10 +274,10 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     if not isinstance(model, dict):
         raise SightlineError(f"{where}: 'model' must be a section of keys and values")
     name = recipe or model.get("recipe") or "transformer"
-    if name not in RECIPES:
+    if not isinstance(name, str) or name not in RECIPES:
         raise SightlineError(f"{where}: unknown recipe '{name}'; {nearest(str(name), RECIPES)}")
     merged = merge(RECIPES[name][1], values)
-    merged["model"] = {**merged["model"], "recipe": name}
+    merged["model"] = {**(merged["model"] or {}), "recipe": name}
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -271,15 +292,16 @@ def load_config(path: Path, recipe: str | None = None) -> RunConfig:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file's sections as plain values."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SightlineError(f"{path}: cannot read the configuration: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SightlineError(f"{path}: the configuration is not UTF-8 text") from None
-    except yaml.YAMLError as error:
+    except UNREADABLE as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        raise SightlineError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise SightlineError(f"{path}{line}: not valid YAML: {problem}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -295,7 +317,7 @@ def assignment(text: str) -> dict[str, Any]:
         raise SightlineError(f"--set {text}: expected section.key=value, such as training.seed=2")
     try:
         nested: Any = yaml.safe_load(value)
-    except yaml.YAMLError:
+    except UNREADABLE:
         raise SightlineError(f"--set {text}: the value is not valid YAML") from None
     for key in reversed(keys):
         nested = {key: nested}
@@ -341,6 +363,8 @@ def _explain(error: ValidationError) -> str:
         return f"unknown key '{name}'; {nearest(path[-1], _valid_keys(path[:-1]))}"
     if first["type"] == "literal_error":
         return f"{name} = {first['input']!r}: expected {first['ctx']['expected']}"
+    if first["type"] == "path_type":
+        return f"{name} = {first['input']!r}: expected the name of a file"
     return f"{name} = {first['input']!r}: {first['msg'].lower()}"
 
 

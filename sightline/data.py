@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 
+MOST_CHARACTERS = 32  # to a token
+
 
 class Pair(NamedTuple):
     """A source sentence and its target."""
@@ -123,6 +125,10 @@ class Account:
     empty: int = 0
     too_long: int = 0
 
+    def after(self, earlier: Account) -> Account:
+        """One account of two rounds of dropping."""
+        return Account(self.kept, self.empty + earlier.empty, self.too_long + earlier.too_long)
+
     def __str__(self) -> str:
         reasons = [(self.empty, "with an empty side"), (self.too_long, "too long")]
         dropped = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
@@ -134,6 +140,20 @@ def drop_empty(pairs: Sequence[Pair]) -> tuple[list[Pair], Account]:
     """The pairs with something on both sides."""
     kept = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
     return kept, Account(len(kept), empty=len(pairs) - len(kept))
+
+
+def drop_too_long(pairs: Sequence[Pair], max_length: int) -> tuple[list[Pair], Account]:
+    """Without pairs that no tokenizer would bring down to `max_length` tokens a side.
+
+    They are known by their words, and by their characters: no ordinary text has so many to a token. Out of the way
+    before anything is learnt or held out, they neither shape a vocabulary nor fill a validation part.
+    """
+    kept = [
+        pair
+        for pair in pairs
+        if all(len(side) <= MOST_CHARACTERS * max_length and len(side.split()) <= max_length for side in pair)
+    ]
+    return kept, Account(len(kept), too_long=len(pairs) - len(kept))
 
 
 def groups(pairs: Sequence[Pair]) -> list[list[int]]:

@@ -14,8 +14,8 @@ from sightline.files import read_lines, write_text
 from sightline.folder import WEIGHTS
 from sightline.gallery import heatmap
 from sightline.plot import terminal
-from sightline.training.checkpoints import latest
-from sightline.training.loop import CHECKPOINTS, Host
+from sightline.training.checkpoints import CHECKPOINTS, latest
+from sightline.training.loop import Host
 from sightline.training.progress import progress_for
 from sightline.training.run import train
 from sightline.translator import Translator, load
@@ -58,7 +58,7 @@ def run_demo(folder: Path, minutes: float, say: Callable[[str], None]) -> None:
     model = folder / "model"
     prepare(model, minutes, say)
     translator = load(model)
-    report(translator, folder / "scores.txt", say)
+    report(translator, model / "scores.txt", say)
     print("\nA few sentences:\n")
     width = max(len(sentence) for sentence in SENTENCES)
     for one in translator.translate(SENTENCES, align=False):

@@ -49,7 +49,10 @@ def evaluate(
     by_length: bool = False,
     by_sentence: bool = False,
 ) -> Evaluation:
-    """Scores `translations` of the pairs' sources against their targets; perplexity is that of the targets."""
+    """Scores `translations` of the pairs' sources against their targets; perplexity is that of the targets.
+
+    Targets must not be longer than the model can take: see `Translator.check_pairs`.
+    """
     sources = [pair.source for pair in pairs]
     references = [pair.target for pair in pairs]
     found = [translation.text for translation in translations]
@@ -67,8 +70,6 @@ def evaluate(
 
 def _nll(translator: Translator, pairs: Sequence[Pair]) -> tuple[float, int]:
     """The negative log-probability of all targets, and the number of their tokens."""
-    for number, pair in enumerate(pairs, 1):
-        translator.check_length(len(translator.folder.tokenizers.target.encode(pair.target)), f"target, line {number}")
     if not pairs:
         raise SightlineError("there is nothing to evaluate: no pairs")
     nll, count = 0.0, 0

@@ -195,6 +195,22 @@ def _reason(error: OSError, verb: str) -> str:
     return f"cannot {verb}: {error.strerror or error}"
 
 
+def check_writable(*paths: Path | None) -> None:
+    """Refuses files that could not be written later, when the work is done; it tries by writing nothing beside them."""
+    for path in paths:
+        if path is None:
+            continue
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise SightlineError(f"{path}: cannot write: this is a folder, name a file")
+        if target.exists() and not target.is_file():
+            continue  # a device or a pipe
+        beside = _beside(target)
+        with _explained(path, beside):
+            beside.touch(exist_ok=False)
+            beside.unlink()
+
+
 def make_folder(path: Path) -> None:
     """Makes a folder, and those above it, unless it is there."""
     try:

@@ -19,7 +19,7 @@ from sightline.errors import SightlineError
 from sightline.files import sha256, write_text
 from sightline.models import EncoderDecoder, Sizes, build_model, parameter_count
 from sightline.text import Tokenizer, load_tokenizer, tokenizer_file
-from sightline.training.checkpoints import load_weights, save_weights
+from sightline.training.checkpoints import CHECKPOINTS, latest, load_weights, save_weights
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
@@ -78,10 +78,14 @@ def load_tokenizers(folder: Path, config: RunConfig) -> Tokenizers:
     return Tokenizers(load_tokenizer(folder, "source", config.text), load_tokenizer(folder, "target", config.text))
 
 
+def _tokenizer_files(folder: Path, config: RunConfig) -> list[Path]:
+    names = ["joint"] if config.text.joint else ["source", "target"]
+    return [tokenizer_file(folder, name, config.text) for name in names]
+
+
 def save_config(folder: Path, config: RunConfig) -> None:
     """Writes `config.yaml`, with the format's version and the digests of the tokenizers' files that lie there."""
-    names = ["joint"] if config.text.joint else ["source", "target"]
-    files = [tokenizer_file(folder, name, config.text) for name in names]
+    files = _tokenizer_files(folder, config)
     header = {
         "sightline": {
             "format": FORMAT,
@@ -110,13 +114,29 @@ def read_config(folder: Path) -> RunConfig:
             f"{path}: format {header['format']}, but this Sightline ({__version__}) reads format {FORMAT}: "
             f"use version {header.get('version', 'unknown')}, which wrote it"
         )
-    for name, digest in dict(header.get("tokenizers") or {}).items():
-        file = folder / Path(str(name)).name
+    config = build_config(values, where=str(path))
+    digests = header.get("tokenizers")
+    for file in _tokenizer_files(folder, config):
         if not file.is_file():
-            raise SightlineError(f"{folder}: the tokenizer {name} is missing")
-        if sha256(file) != digest:
+            raise SightlineError(f"{folder}: the tokenizer {file.name} is missing")
+        if not isinstance(digests, dict) or sha256(file) != digests.get(file.name):
             raise SightlineError(f"{file}: not the tokenizer this model was trained with (its digest differs)")
-    return build_config(values, where=str(path))
+    return config
+
+
+def check_free(folder: Path) -> None:
+    """Refuses a folder for a new run that holds another, or files that a run would write over."""
+    if folder.exists() and not folder.is_dir():
+        raise SightlineError(f"{folder}: this is a file; name a folder for the model")
+    if latest(folder / CHECKPOINTS) is not None or (folder / WEIGHTS).exists():
+        raise SightlineError(f"{folder}: holds a run already; go on with --resume, or choose another --output")
+    config = folder / CONFIG
+    # A run that was broken off before its first checkpoint leaves its configuration, and is begun anew.
+    if config.is_file() and isinstance(read_yaml(config).get("sightline"), dict):
+        return
+    for file in (config, folder / CARD):
+        if file.exists():
+            raise SightlineError(f"{file}: training would write over it; choose another --output")
 
 
 def load_folder(folder: Path, device: torch.device | None = None) -> ModelFolder:

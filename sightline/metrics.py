@@ -74,6 +74,11 @@ def _bleu_metric(tokenize: str, effective_order: bool) -> BLEU:
         raise SightlineError(f"BLEU tokenizer '{tokenize}' cannot be used: {reason}") from error
 
 
+def check_tokenizer(tokenize: str) -> None:
+    """Refuses a name that is none of sacreBLEU's tokenizers, or one that cannot be used here."""
+    _bleu_metric(tokenize, effective_order=False)
+
+
 def _check_lengths(**parts: Sequence[object]) -> None:
     """All parts have one length, and are not empty."""
     (first, one), *others = parts.items()

@@ -45,6 +45,8 @@ from sightline.search.protocol import Step
 from sightline.state import State
 from sightline.text import BOS, EOS, PAD
 
+UNLIMITED = 10**9
+
 
 class EncoderDecoder(nn.Module):
     """Reads a source, writes a target: `loss` for training, `start` and `step` for search."""
@@ -218,7 +220,7 @@ RECIPES: dict[str, Callable[[ModelConfig, Sizes], EncoderDecoder]] = {
 def number(value: int | None) -> int:
     """A size that must have been chosen by now."""
     if value is None:
-        raise ValueError("a size is still open: resolve the config with sightline.sizes first")
+        raise SightlineError("the configuration leaves a size of the model open (null): sightline.sizes chooses them")
     return value
 
 
@@ -349,6 +351,19 @@ def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
             f"set model.embedding={width} or model.tie=none"
         )
     return Output(width, target.weight.size(0), target.weight, target.padding)
+
+
+def most_tokens(config: ModelConfig) -> tuple[int, int]:
+    """The longest source and target that the parts can take, their end symbols not counted."""
+    source, target = [UNLIMITED], [UNLIMITED]
+    if config.positions == "learned":
+        source += [config.max_positions] if config.encoder.kind not in ("lstm", "gru", "rnn") else []
+        target += [config.max_positions] if config.recipe == "transformer" else []
+    if config.recipe == "seq2seq" and config.decoder.context == "concatenation":
+        source.append(config.decoder.max_source)
+    if config.recipe in ("bahdanau", "luong") and config.attention.score == "location":
+        source.append(config.attention.max_source)
+    return min(source) - 1, min(target) - 1
 
 
 def build_model(config: ModelConfig, sizes: Sizes, smoothing: float = 0.0) -> EncoderDecoder:

@@ -26,6 +26,8 @@ LADDER = (
     (500_000, 256, 3, 1024, 512, 15),
     (10**12, 512, 6, 2048, 512, 5),
 )
+# A handful of pairs is one batch, and an epoch of it one update: epochs alone would end before anything is learnt.
+LEAST_UPDATES = 1_000
 TRANSFORMER_RATE = {128: 3e-3, 256: 1.5e-3, 512: 7e-4}
 
 
@@ -42,7 +44,7 @@ def choose_vocabulary(config: TextConfig, words: int) -> int:
 
 def choose_held_out(given: int | None, pairs: int) -> int:
     """How many pairs to keep for validation."""
-    return min(given or max(1, min(1_000, pairs // 20)), pairs - 1)
+    return given if given is not None else max(1, min(1_000, pairs // 20))
 
 
 def fill(config: RunConfig, corpus: Corpus) -> RunConfig:
@@ -96,7 +98,7 @@ def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[
     updates = max(1, corpus.target_tokens // values["data"]["batch_tokens"])
     steps = training.max_steps
     if steps is None and training.max_minutes is None:
-        steps = updates * epochs
+        steps = max(LEAST_UPDATES, updates * epochs)
     warmup = 400 if steps is None else max(1, min(1_000, steps // 10))
     if training.schedule == "noam":
         warmup = 4_000 if steps is None else max(1, min(4_000, steps // 4))

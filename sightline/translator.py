@@ -14,13 +14,14 @@ import numpy as np
 import torch
 
 from sightline import links
-from sightline.align import Forced, force
+from sightline.align import NO_ATTENTION, Forced, force, is_cross_attention
 from sightline.batch import Batch, pad
-from sightline.config import RunConfig, SearchConfig
+from sightline.config import RunConfig
 from sightline.data import ordered_batches
 from sightline.decoders import TransformerDecoder
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFolder, load_folder
+from sightline.models import most_tokens
 from sightline.search import Hypothesis, SearchOptions, search
 from sightline.text import EOS, PAD
 
@@ -87,6 +88,11 @@ class Translator:
         """The configuration the model was trained with."""
         return self.folder.config
 
+    @property
+    def name(self) -> str:
+        """The name of the model's folder."""
+        return self.folder.path.resolve().name
+
     @overload
     def translate(self, text: str, **options: Any) -> Translation: ...
     @overload
@@ -109,37 +115,45 @@ class Translator:
 
         Errors tell of a line by `name` and by its number, counted from `first`; the lines before it come out.
         """
-        chosen = search_options(self.config.search, options)
+        chosen = search_options(self.config, options)
         for chunk in _chunks(lines, LINES_AT_ONCE):
             yield from self._chunk(chunk, align, chosen, name, first)
             first += len(chunk)
 
-    def encode_source(self, line: str) -> list[int]:
-        """A source line's ids, the end symbol last."""
-        return [*self.folder.tokenizers.source.encode(line), EOS]
+    def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str) -> None:
+        """Refuses lines that are too long, by their file and number."""
+        most_source, most_target = self._most_tokens()
+        tokenizers = self.folder.tokenizers
+        for number, (source, target) in enumerate(pairs, 1):
+            _check_length(tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
+            _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
 
-    def check_length(self, count: int, where: str) -> None:
-        """Refuses lines of more tokens than the model should be given."""
-        most = self.config.search.max_source
-        if count > most:
-            raise SightlineError(
-                f"{where}: {count:,} tokens, more than the {most:,} that are translated at once: "
-                "split the line into sentences, or raise search.max_source in the model's config.yaml"
-            )
+    def check_attention(self) -> None:
+        """Refuses a model that has no alignment to show."""
+        if not any(is_cross_attention(name) for name, _ in self.model.named_modules()):
+            raise SightlineError(f"{self.folder.path}: {NO_ATTENTION}")
+
+    def _most_tokens(self) -> tuple[int, int]:
+        """The longest source and target, end symbols not counted: by the configuration, and by the model's parts."""
+        source, target = most_tokens(self.config.model)
+        return min(source, self.config.search.max_source), min(target, self.config.search.max_source)
 
     def _chunk(
         self, lines: list[str], align: bool, options: SearchOptions, name: str, first: int
     ) -> Iterator[Translation]:
-        encoded = [self.encode_source(line) for line in lines]
-        done: dict[int, Translation] = {}
-        good = len(lines)
+        most, _ = self._most_tokens()
+        encoded: list[list[int]] = []
         failure: SightlineError | None = None
-        for index, ids in enumerate(encoded):
+        for number, line in enumerate(lines, first):
+            ids = self.folder.tokenizers.source.encode(line)
             try:
-                self.check_length(len(ids), f"{name}, line {first + index}")
+                _check_length(ids, most, f"{name}, line {number}")
             except SightlineError as error:
-                good, failure = index, error
+                failure = error
                 break
+            encoded.append([*ids, EOS])
+        done: dict[int, Translation] = {}
+        good = len(encoded)
         # A line that holds nothing is nothing in any language.
         full = [index for index in range(good) if len(encoded[index]) > 1]
         lengths = np.array([len(encoded[index]) for index in full], dtype=np.int64)
@@ -216,15 +230,26 @@ def load(folder: str | Path, device: str | None = None) -> Translator:
     return Translator(load_folder(Path(folder), chosen), chosen)
 
 
-def search_options(config: SearchConfig, options: dict[str, Any]) -> SearchOptions:
-    """The search section with the caller's options on top."""
-    known = {name: value for name, value in config.model_dump().items() if name in SearchOptions.__dataclass_fields__}
+def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
+    """The search section with the caller's options on top, and no longer than the model's parts can write."""
+    fields = SearchOptions.__dataclass_fields__
     for name in options:
-        if name not in SearchOptions.__dataclass_fields__:
-            raise SightlineError(f"unknown option '{name}' for translating")
-    chosen = {**known, **{name: value for name, value in options.items() if value is not None}}
+        if name not in fields:
+            raise SightlineError(f"unknown option '{name}' for translating; {nearest(name, ['align', *fields])}")
+    chosen = {name: value for name, value in config.search.model_dump().items() if name in fields}
+    chosen |= {name: value for name, value in options.items() if value is not None}
     chosen["beam"] = max(chosen["beam"], chosen.get("n_best", 1))
+    _, most = most_tokens(config.model)
+    chosen["max_length"] = min(most, chosen.get("max_length", most))
     return SearchOptions(**chosen)
+
+
+def _check_length(ids: list[int], most: int, where: str) -> None:
+    if len(ids) > most:
+        raise SightlineError(
+            f"{where}: {len(ids):,} tokens, more than the {most:,} that this model takes at once: "
+            "split the line into sentences"
+        )
 
 
 def _nothing(line: str, align: bool) -> Translation:

@@ -1,13 +1,19 @@
-"""Shared fixtures: one thread a worker, and small models to build."""
+"""Shared fixtures: one thread a worker, small models to build, trained ones to use, and the command line."""
 
+import sys
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from sightline.batch import Batch, pad
+from sightline.cli import main
 from sightline.config import build_config, merge
 from sightline.models import EncoderDecoder, Sizes, build_model
+from sightline.training.run import train
+from tests.commands import Command, Done, letters, write_tsv
 
 SMALL: dict[str, Any] = {
     "model": {
@@ -44,3 +50,64 @@ def random_batch(lengths: list[int], target_lengths: list[int] | None = None, se
 
     targets = None if target_lengths is None else pad(rows(target_lengths), 0)
     return Batch((pad(rows(lengths), 0),), targets, tuple(range(len(lengths))))
+
+
+@pytest.fixture(scope="session")
+def toy_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A TSV file of the toy task: letters, and the same letters large."""
+    return write_tsv(tmp_path_factory.mktemp("toy") / "letters.tsv", letters(400))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, toy_pairs: Path) -> Any:
+    """`trained(recipe)`: a model folder that knows the toy task well enough. Shared: whoever changes it, copies it."""
+
+    @cache
+    def folder(recipe: str) -> Path:
+        transformer = recipe == "transformer"
+        sizes = {"feedforward": 64, "heads": 2} if transformer else {"width": 32}
+        halves = {"width": 16} if recipe in ("bahdanau", "luong") else {}
+        values = {
+            "text": {"tokenizer": "word"},
+            "data": {"pairs": str(toy_pairs), "batch_tokens": 256},
+            "model": {
+                "embedding": 32,
+                "dropout": 0.0,
+                "encoder": {"layers": 1, **sizes, **halves},
+                "decoder": {"layers": 1, **sizes},
+            },
+            "training": {
+                "max_steps": {"transformer": 300, "seq2seq": 60}.get(recipe, 150),
+                "learning_rate": 1e-2,
+                "warmup": 10,
+                "label_smoothing": 0.0,
+                "validate_bleu": 20,
+                "validate_every": 1000,
+            },
+        }
+        output = tmp_path_factory.mktemp("models") / recipe
+        torch.set_num_threads(1)
+        train(build_config(values, recipe), output)
+        return output
+
+    return folder
+
+
+@pytest.fixture
+def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """`command("translate", folder, stdin=b"...")`: runs the command line in this process, with its own streams."""
+
+    def run(*arguments: object, stdin: bytes = b"") -> Done:
+        given = tmp_path / "standard-input"
+        given.write_bytes(stdin)
+        capfd.readouterr()
+        with given.open() as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["sightline", *map(str, arguments)])
+            patch.setattr(sys, "stdin", stream)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Done(code, *capfd.readouterr())
+
+    return run

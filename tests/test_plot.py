@@ -261,7 +261,7 @@ def test_png_errors_say_how_to_mend_them(tmp_path, monkeypatch):
         png([], tmp_path / "picture.png")
     with pytest.raises(SightlineError, match=r"too many for one PNG"):
         png([picture] * 2000, tmp_path / "picture.png")
-    with pytest.raises(SightlineError, match=r"picture.png: cannot write the picture: No such file"):
+    with pytest.raises(SightlineError, match=r"picture.png: cannot write: its folder does not exist"):
         png(picture, tmp_path / "missing" / "picture.png")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SightlineError, match=r"pip install 'sightline\[png\]'"):
@@ -344,5 +344,5 @@ def test_page_refuses_links_and_heads_that_are_not_there():
 def test_save_writes_utf8_or_says_why_not(tmp_path):
     save("über\n", tmp_path / "page.html")
     assert (tmp_path / "page.html").read_bytes() == "über\n".encode()
-    with pytest.raises(SightlineError, match=r"page.html: cannot write the picture: No such file"):
+    with pytest.raises(SightlineError, match=r"page.html: cannot write: its folder does not exist"):
         save("", tmp_path / "missing" / "page.html")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline.errors import SightlineError
+from sightline.files import write_text
 from sightline.links import select
 from sightline.plot.heatmap import check_links, clean
 
@@ -73,11 +73,8 @@ def html(page: Page) -> str:
 
 
 def save(text: str, path: Path | str) -> None:
-    """Writes a page or an SVG as UTF-8."""
-    try:
-        Path(path).write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise SightlineError(f"{path}: cannot write the picture: {error.strerror or error}") from None
+    """Writes a page or an SVG as UTF-8, whole or not at all."""
+    write_text(Path(path), text)
 
 
 def _resource(name: str) -> str:

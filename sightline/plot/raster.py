@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
+from sightline.files import replacing
 from sightline.plot.heatmap import Heatmap, clean, shade
 from sightline.plot.widths import display_width, fit
 
@@ -102,10 +103,8 @@ def _save(figure: Any, path: Path | str) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*[Gg]lyph .*missing")
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support")
-        try:
-            figure.savefig(path, format="png", metadata={"Software": None})
-        except OSError as error:
-            raise SightlineError(f"{path}: cannot write the picture: {error.strerror or error}") from None
+        with replacing(Path(path)) as beside:
+            figure.savefig(beside, format="png", metadata={"Software": None})
 
 
 def _fonts() -> list[str]:

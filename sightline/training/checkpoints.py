@@ -31,6 +31,7 @@ from sightline.config import RunConfig
 from sightline.errors import SightlineError
 
 FORMAT = 1
+CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER, RANDOM, TRAINER = "model.safetensors", "optimizer.safetensors", "random.safetensors", "trainer.json"
 # A second checkpoint of the same step gets a number after a dot: nothing is ever written over.
 _NAME = re.compile(r"step-(\d+)(?:\.(\d+))?")
@@ -138,9 +139,12 @@ def lasting_settings(config: RunConfig) -> dict[str, Any]:
 def check_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuses to go on from the checkpoint `path` when a lasting setting differs from its own."""
     before = read_trainer(path)["settings"]
-    for name in sorted({*before, *settings}):
+    # Keys of the configuration first: what else is compared may differ because of them.
+    for name in sorted({*before, *settings}, key=lambda name: ("." not in name, name)):
         if before.get(name) != settings.get(name):
             change = f"{name} was {before.get(name)!r} and is now {settings.get(name)!r}"
+            if "." not in name:
+                change = f"the {name} differs from what the run began with"
             raise SightlineError(f"{path}: cannot resume: {change}; set it back, or start a new run in another folder")
 
 

@@ -20,14 +20,14 @@ from sightline.batch import Batch
 from sightline.config import TrainingConfig
 from sightline.errors import SightlineError
 from sightline.training.averages import CROSS_ENTROPY, Averages, evaluating, losses_of, objective
-from sightline.training.checkpoints import check_settings, latest, load_checkpoint, save_checkpoint
+from sightline.training.checkpoints import CHECKPOINTS, check_settings, latest, load_checkpoint, save_checkpoint
 from sightline.training.interrupts import Interrupted, Stop, stop_signals
 from sightline.training.metrics_log import MetricsLog, Value
 from sightline.training.progress import Limits, Progress, Report, Silent
 from sightline.training.schedules import schedule
 
 Reason = Literal["max_steps", "max_minutes", "patience", "interrupted"]
-CHECKPOINTS, METRICS = "checkpoints", "metrics.jsonl"
+METRICS = "metrics.jsonl"
 SKIPS_ALLOWED = 20
 
 

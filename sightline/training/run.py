@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,25 +17,36 @@ from torch import nn
 from sightline import metrics, sizes
 from sightline.batch import Batch
 from sightline.config import RunConfig
-from sightline.data import EncodedPairs, Pair, batches, encode_pairs, hold_out, ordered_batches, read_pairs
+from sightline.data import (
+    Account,
+    EncodedPairs,
+    Pair,
+    batches,
+    drop_empty,
+    drop_too_long,
+    encode_pairs,
+    hold_out,
+    ordered_batches,
+    read_pairs,
+)
 from sightline.errors import SightlineError
 from sightline.files import make_folder
 from sightline.folder import (
-    CONFIG,
     Card,
     Tokenizers,
+    check_free,
     load_tokenizers,
     save_card,
     save_config,
     save_model,
     save_tokenizers,
 )
-from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.models import EncoderDecoder, build_model, most_tokens, parameter_count
 from sightline.performance import tune_allocator
 from sightline.search import SearchOptions, greedy_search
 from sightline.text import train_tokenizer
 from sightline.training.averages import average_losses
-from sightline.training.checkpoints import lasting_settings
+from sightline.training.checkpoints import CHECKPOINTS, check_settings, lasting_settings, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
 
 Say = Callable[[str], None]
@@ -74,21 +86,29 @@ def train(
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
     checkpoint.
     """
-    if not resume and (output / CONFIG).exists():
-        raise SightlineError(f"{output}: holds a run already; go on with --resume, or choose another --output")
+    checkpoint = _to_resume(output) if resume else None
+    if checkpoint is None:
+        check_free(output)
+    _check_metric(config)
     tune_allocator()
-    train_pairs, valid_pairs = read_data(config, say)
+    longest = min(config.data.max_length, *most_tokens(config.model))
+    train_pairs, valid_pairs, dropped = read_data(config, longest, say)
     make_folder(output)
     tokenizers = load_tokenizers(output, config) if resume else make_tokenizers(config, train_pairs, output, say)
-    encoded, account = encode_pairs(train_pairs, tokenizers.source, tokenizers.target, config.data.max_length)
-    valid, _ = encode_pairs(valid_pairs, tokenizers.source, tokenizers.target, config.data.max_length)
-    if not len(encoded) or not len(valid):
-        raise SightlineError(f"nothing left to train on: {account}")
+    encoded, account = encode_pairs(train_pairs, tokenizers.source, tokenizers.target, longest)
+    valid, valid_account = encode_pairs(valid_pairs, tokenizers.source, tokenizers.target, longest)
+    account = account.after(dropped)
+    for part, kept in (("train on", account), ("validate with", valid_account)):
+        if not kept.kept:
+            raise SightlineError(f"nothing is left to {part}: {kept} (more than {longest:,} tokens: data.max_length)")
     if account.empty or account.too_long:
         say(f"training on {account}")
     config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target.lengths.sum())))
+    settings = {**_settings(config), "data": _digest(encoded, valid)}
+    if checkpoint is not None:
+        check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
-    model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
+    model = _build(config, tokenizers)
     save_config(output, config)
     say(_summary(config, model))
 
@@ -102,29 +122,50 @@ def train(
 
     metric = config.training.metric
     validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
-    settings = {**_settings(config), "data": _digest(encoded, valid)}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trainer = Trainer(model.to(device), data, validation, config.training, output, settings=settings, host=host)
     return Trained(trainer.run(resume), config, output)
 
 
-def read_data(config: RunConfig, say: Say) -> tuple[list[Pair], list[Pair]]:
-    """Training and validation pairs; without validation files, some are held out."""
+def _to_resume(output: Path) -> Path:
+    """The checkpoint to go on from."""
+    found = latest(output / CHECKPOINTS)
+    if found is None:
+        raise SightlineError(f"{output}: no checkpoint to resume from; start without --resume")
+    return found
+
+
+def _check_metric(config: RunConfig) -> None:
+    """What the first validation would stumble over, told before anything is trained."""
+    training = config.training
+    metrics.check_tokenizer(training.bleu_tokenize)
+    if training.metric == "bleu" and not training.validate_bleu:
+        raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
+
+
+def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
+    try:
+        return build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
+    except RuntimeError:  # torch's, when it gets no memory
+        raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
+
+
+def read_data(config: RunConfig, longest: int, say: Say) -> tuple[list[Pair], list[Pair], Account]:
+    """Training and validation pairs, and what was dropped at once; without validation files, some are held out."""
     data = config.data
-    pairs = read_pairs(data.source, data.target, data.pairs)
+    pairs, empty = drop_empty(read_pairs(data.source, data.target, data.pairs))
+    pairs, too_long = drop_too_long(pairs, longest)
+    dropped = too_long.after(empty)
+    if not pairs:
+        raise SightlineError(f"nothing is left to train on: {dropped}")
     if data.valid_source or data.valid_target or data.valid_pairs:
-        return pairs, read_pairs(data.valid_source, data.valid_target, data.valid_pairs)
+        return pairs, read_pairs(data.valid_source, data.valid_target, data.valid_pairs), dropped
     if len(pairs) < 2:
-        raise SightlineError("a single pair is too little: one must be held out for validation")
+        raise SightlineError(f"too little to train on: {dropped}, and one must be held out for validation")
     count = sizes.choose_held_out(data.held_out, len(pairs))
     train_pairs, valid_pairs = hold_out(pairs, count, config.training.seed)
-    if not train_pairs:
-        raise SightlineError(
-            "holding out validation sentences leaves nothing to train on: the pairs repeat the same sentences; "
-            "give validation files, or set data.held_out to less"
-        )
     say(f"held out {len(valid_pairs):,} of {len(pairs):,} pairs for validation (no sentence is in both parts)")
-    return train_pairs, valid_pairs
+    return train_pairs, valid_pairs, dropped
 
 
 def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say) -> Tokenizers:
@@ -175,12 +216,11 @@ class Scorer:
         """The validation texts, translated greedily."""
         count = len(self.texts)
         device = next(model.parameters()).device
+        options = SearchOptions(beam=1, max_length=most_tokens(self.config.model)[1])
         found: dict[int, str] = {}
         for part in ordered_batches(self.valid.source.lengths[:count], self.config.search.batch_tokens):
             batch = Batch(self.valid.batch(part).sources).to(device)
-            for index, hypothesis in zip(
-                part.tolist(), greedy_search(model, batch, SearchOptions(beam=1)), strict=True
-            ):
+            for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, options), strict=True):
                 found[index] = self.tokenizers.target.decode(hypothesis.tokens)
         return [found[index] for index in range(count)]
 
@@ -207,7 +247,8 @@ def _summary(config: RunConfig, model: nn.Module) -> str:
 def _names(config: RunConfig) -> list[str]:
     data = config.data
     paths = [data.source, data.target, data.pairs, data.valid_source, data.valid_target, data.valid_pairs]
-    return [f"file {path.name}" for path in paths if path is not None]
+    # A name that is not UTF-8 is no text to write.
+    return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in paths if path is not None]
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

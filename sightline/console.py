@@ -1,0 +1,103 @@
+"""The edge to the world outside: standard streams, one line for every mistake, exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NoReturn
+
+import typer
+
+from sightline.errors import SightlineError
+
+MISTAKE, INTERRUPTED, NO_READER = 2, 130, 141
+
+
+def say(line: str) -> None:
+    """Tells the person, not the pipe."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def complain(message: str) -> None:
+    """Tells of a mistake, in one line whatever the message holds."""
+    say(f"sightline: {' '.join(message.split())}")
+
+
+def standard_input() -> BinaryIO:
+    """Standard input as bytes, through a reader of its own.
+
+    A thread that waits for input holds the reader's lock, and Python, which wants to close `sys.stdin` when it ends,
+    would break off with a fatal error.
+    """
+    return open(sys.stdin.fileno(), "rb", closefd=False)
+
+
+def watched(items: Iterable[Any], total: int, what: str, show: bool = True) -> Iterator[Any]:
+    """The items, with a bar and an ETA on stderr where a person watches."""
+    if not show or not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(items, what, total, console=Console(stderr=True), transient=True)
+
+
+def run(app: typer.Typer) -> NoReturn:
+    """Runs the command line: mistakes give one line and exit code 2, never a traceback."""
+    _open_streams()
+    try:
+        code = _invoke(app)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would only disturb the clearing up
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = NO_READER
+        _drop_output()
+    except OSError as error:
+        complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        code = MISTAKE
+        _drop_output()
+    sys.exit(code)
+
+
+def _invoke(app: typer.Typer) -> int:
+    """Not by calling `app`, which would answer to Ctrl-C and to a closed pipe in its own way."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("sightline", sys.argv[1:]) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return done.exit_code
+    except SightlineError as error:
+        complain(str(error))
+        return MISTAKE
+    except Exception as error:
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate" in str(error)):  # torch's
+            complain("not enough memory: choose a smaller model, batch or beam")
+            return MISTAKE
+        # Typer keeps the class of its usage errors to itself.
+        if not hasattr(error, "format_message"):
+            raise
+        path = getattr(getattr(error, "ctx", None), "command_path", "sightline")
+        complain(f"{error.format_message()} (see {path} --help)")
+        return MISTAKE
+    return 0
+
+
+def _open_streams() -> None:
+    """Standard streams that a caller closed lead nowhere; what we print is UTF-8 wherever we are."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(nowhere, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+def _drop_output() -> None:
+    """Sends what is still buffered nowhere, so that Python does not complain about it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
