@@ -208,8 +208,8 @@ def test_mistakes_get_one_helpful_line(recipe: str, changes: dict[str, Any], mes
     assert "\n" not in str(raised.value)
 
 
-def test_an_open_size_is_a_programming_error() -> None:
-    with pytest.raises(ValueError, match="still open"):
+def test_an_open_size_is_told() -> None:
+    with pytest.raises(SightlineError, match="leaves a size of the model open"):
         build_model(build_config({}, "transformer").model, Sizes(V, V, True))
 
 
