@@ -1,4 +1,4 @@
-"""Disks that are full, places that cannot be written to, and runs that were broken off: nothing is lost, nothing lies."""
+"""Full disks, places that cannot be written to, runs that were broken off: nothing is lost."""
 
 from __future__ import annotations
 
