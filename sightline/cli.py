@@ -132,8 +132,11 @@ def assembled(
     if resumed is not None:
         from sightline.folder import read_config
 
+        began = read_config(resumed)
+        if recipe not in (None, began.model.recipe):
+            raise SightlineError(f"{resumed}: cannot resume: the recipe was {began.model.recipe} and is now {recipe}")
         # What is open in the file has been chosen when the run began.
-        values = merge(read_config(resumed).model_dump(mode="json"), without_nulls(values))
+        values = merge(began.model_dump(mode="json"), without_nulls(values))
     values = merge(values, given)
     for text in assignments:
         values = merge(values, assignment(text))

@@ -22,7 +22,7 @@ def say(line: str) -> None:
 
 def complain(message: str) -> None:
     """Tells of a mistake, in one line whatever the message holds."""
-    say(f"sightline: {' '.join(message.split())}")
+    say(f"sightline: {' '.join(message.splitlines())}")
 
 
 def standard_input() -> BinaryIO:

@@ -238,7 +238,8 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
             raise SightlineError(f"unknown option '{name}' for translating; {nearest(name, ['align', *fields])}")
     chosen = {name: value for name, value in config.search.model_dump().items() if name in fields}
     chosen |= {name: value for name, value in options.items() if value is not None}
-    chosen["beam"] = max(chosen["beam"], chosen.get("n_best", 1))
+    if 1 <= chosen["beam"] < chosen.get("n_best", 1):
+        chosen["beam"] = chosen["n_best"]
     _, most = most_tokens(config.model)
     chosen["max_length"] = min(most, chosen.get("max_length", most))
     return SearchOptions(**chosen)

@@ -229,6 +229,12 @@ def test_settings_that_must_stay(tmp_path: Path) -> None:
         check_settings(path, lasting_settings(build_config({"training": {"seed": 2}})))
     with pytest.raises(SightlineError, match=r"model\.encoder\.layers was None and is now 3"):
         check_settings(path, lasting_settings(build_config({"model": {"encoder": {"layers": 3}}})))
+    path = save_checkpoint(tmp_path, 2, model, optimizer, {"settings": {**settings, "data": "one"}})
+    with pytest.raises(SightlineError, match="the data differs from what the run began with"):
+        check_settings(path, {**settings, "data": "other"})
+    # A setting that changes the data is told, not the data.
+    with pytest.raises(SightlineError, match=r"training\.seed was 1 and is now 2"):
+        check_settings(path, {**settings, "training.seed": 2, "data": "other"})
 
 
 # One process forks a child for each moment of a write; the child kills itself there with SIGKILL.

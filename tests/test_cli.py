@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import typer
 
+from sightline import demo
 from sightline.cli import app
 from sightline.config import RECIPES as DESCRIBED
-from tests.commands import RECIPES, Command, finish, letters, settings, start, write_lines, write_tsv
+from sightline.config import RunConfig, build_config, merge
+from tests.commands import RECIPES, Command, finish, letters, settings, start, tiny, write_lines, write_tsv
 
 COMMANDS = ("train", "translate", "evaluate", "align", "recipes", "config", "demo")
 TASK = "a b c d\n\nh g\na\n"
@@ -279,14 +281,8 @@ def test_a_reader_that_leaves(trained: Any, tmp_path: Path) -> None:
 def test_the_demo_does_its_job_and_does_not_repeat_it(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sightline import demo
-    from sightline.config import RunConfig, build_config, merge
-    from tests.commands import tiny
-
-    parts = {
-        part: write_tsv(tmp_path / f"{part}.tsv", letters(20, seed)) for seed, part in enumerate(("train", "test"))
-    }
-    parts["valid"] = parts["test"]
+    names = ("train", "valid", "test")
+    parts = {name: write_tsv(tmp_path / f"{name}.tsv", letters(20, seed)) for seed, name in enumerate(names)}
 
     def small(minutes: float) -> RunConfig:
         data = {"pairs": str(parts["train"]), "valid_pairs": str(parts["valid"])}
@@ -297,14 +293,7 @@ def test_the_demo_does_its_job_and_does_not_repeat_it(
     monkeypatch.chdir(tmp_path)
     first = command("demo")
     assert first.code == 0, first.err
-    for part in (
-        "BLEU",
-        "nrefs:1",
-        "chrF",
-        "Where is the station?",
-        "alignment.html",
-        "sightline translate demo/model",
-    ):
+    for part in ("BLEU", "nrefs:1", "chrF", "Where is the station?", "alignment.html", "translate demo/model"):
         assert part in first.out
     assert "training a small English-German Transformer" in first.err
     page = (tmp_path / "demo" / "alignment.html").read_text()

@@ -21,6 +21,7 @@ from sightline.data import (
     Side,
     batches,
     drop_empty,
+    drop_too_long,
     encode_pairs,
     groups,
     hold_out,
@@ -139,6 +140,13 @@ class TestAccounts:
         kept, account = drop_empty([Pair("a", "b"), Pair(" ", "b"), Pair("a", "")])
         assert kept == [Pair("a", "b")]
         assert account == Account(1, empty=2)
+
+    def test_drop_too_long(self) -> None:
+        good = [Pair("a b", "c"), Pair("x" * 64, "c")]
+        kept, account = drop_too_long([*good, Pair("a b c", "c"), Pair("a", "x" * 65)], 2)
+        assert kept == good
+        assert account == Account(2, too_long=2)
+        assert Account(1, 3, 4).after(account) == Account(1, 3, 6)
 
 
 class TestHoldOut:

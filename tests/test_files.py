@@ -13,6 +13,7 @@ import pytest
 from sightline import files
 from sightline.errors import SightlineError
 from sightline.files import (
+    check_writable,
     decode_lines,
     read_lines,
     replacing,
@@ -178,6 +179,17 @@ class TestWrite:
             write_text(tmp_path / "text", "new")
         assert (tmp_path / "text").read_text() == "old"
         assert names(tmp_path) == ["text"]
+
+    def test_checked_before_the_work(self, tmp_path: Path) -> None:
+        (tmp_path / "old").write_text("old")
+        check_writable(None, tmp_path / "new", tmp_path / "old", Path("/dev/null"))
+        assert names(tmp_path) == ["old"]
+        with pytest.raises(SightlineError, match="cannot write: its folder does not exist"):
+            check_writable(tmp_path / "missing" / "new")
+        with pytest.raises(SightlineError, match="cannot write: this is a folder"):
+            check_writable(tmp_path)
+        with pytest.raises(SightlineError, match="cannot write: Not a directory"):
+            check_writable(tmp_path / "old" / "new")
 
     def test_errors_of_other_files_pass(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError), replacing(tmp_path / "text"):
