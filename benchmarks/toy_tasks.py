@@ -172,8 +172,11 @@ def run(task: str, name: str, arm: Arm, folder: Path, threads: int) -> dict[str,
         "validation_loss": next(line["loss"] for line in reversed(lines) if line["kind"] == "validation"),
         **accuracy(found, targets),
     }
-    measure = measure_reverse if task == "reverse" else measure_copy
-    return {**result, **measure(name, result, model, folder, found, targets, threads)}
+    if task == "copy":
+        return {**result, **measure_copy(name, found, targets)}
+    if name == NO_POSITIONS:
+        return {**result, **measure_ablation(result)}
+    return {**result, **measure_reverse(name, result, model, folder, threads)}
 
 
 def sightline(arguments: list[str], threads: int) -> str:
@@ -197,42 +200,33 @@ def accuracy(found: Sequence[str], expected: Sequence[str]) -> dict[str, Any]:
 # What each task measures
 
 
-def measure_reverse(
-    name: str,
-    result: dict[str, Any],
-    model: Path,
-    folder: Path,
-    found: Sequence[str],
-    targets: Sequence[str],
-    threads: int,
-) -> dict[str, Any]:
-    """How far the alignment is the anti-diagonal under both readings, and the heat-map of the first string.
-
-    Without positions there is no alignment to speak of. There the loss has a floor: whoever knows the letters but not
-    their order guesses one of 10, then one of 9, and so on, and only the end symbol is certain.
-    """
-    if name == NO_POSITIONS:
-        floor = math.log(math.factorial(REVERSED)) / (REVERSED + 1)
-        ceiling = 100 / math.factorial(REVERSED)
-        held = result["exact"] <= 0.1 and result["validation_loss"] > 0.99 * floor
-        goal = f"no exact string (chance gives {ceiling:.5f}%) and a loss of at least {floor:.3f}"
-        return {"loss_floor": round(floor, 4), "goal": {"text": goal, "reached": held}}
+def measure_reverse(name: str, result: dict[str, Any], model: Path, folder: Path, threads: int) -> dict[str, Any]:
+    """How far the alignment is the anti-diagonal under both readings, and the heat-map of the first string."""
+    pairs, picture = folder / "test.tsv", RESULTS / f"toy_tasks-reverse-{name}"
+    RESULTS.mkdir(exist_ok=True)
+    command = ["align", str(model), "--pairs", str(pairs), "--limit", "1"]
+    command += ["--png", f"{picture}.png", "--svg", f"{picture}.svg"]
+    targets = [target for _, target in read_sides(pairs)]
     shares = {}
-    for reading in ("consumes", "predicts"):
+    for reading in ("consumes", "predicts"):  # the last one stays, in the model and in the pictures
         set_reading(model, reading)
-        picture = RESULTS / f"toy_tasks-reverse-{name}"
-        RESULTS.mkdir(exist_ok=True)
-        command = ["align", str(model), "--pairs", str(folder / "test.tsv"), "--limit", "1"]
-        command += ["--png", f"{picture}.png", "--svg", f"{picture}.svg"]
         shares[reading] = round(100 * mirrored(sightline(command, threads).splitlines(), targets), 2)
+    goal = "99% of strings exact, 99% of the strongest weights on the mirrored letter"
     reached = result["exact"] >= 99 and shares["predicts"] >= 99
-    return {
-        "anti_diagonal": shares,
-        "goal": {
-            "text": "99% of strings exact, 99% of the strongest weights on the mirrored letter",
-            "reached": reached,
-        },
-    }
+    return {"anti_diagonal": shares, "goal": {"text": goal, "reached": reached}}
+
+
+def measure_ablation(result: dict[str, Any]) -> dict[str, Any]:
+    """Whether a model without positions is as lost as it must be.
+
+    Whoever knows the letters but not their order guesses one of 10, then one of 9, and so on, and only the end symbol
+    is certain: the loss cannot fall below that.
+    """
+    floor = math.log(math.factorial(REVERSED)) / (REVERSED + 1)
+    chance = 100 / math.factorial(REVERSED)
+    goal = f"no exact string (chance gives {chance:.5f}%) and a loss of at least {floor:.3f}"
+    reached = result["exact"] <= 0.1 and result["validation_loss"] > 0.99 * floor
+    return {"loss_floor": round(floor, 4), "goal": {"text": goal, "reached": reached}}
 
 
 def set_reading(model: Path, reading: str) -> None:
@@ -255,15 +249,7 @@ def mirrored(alignments: Sequence[str], targets: Sequence[str]) -> float:
     return hits / total
 
 
-def measure_copy(
-    name: str,
-    result: dict[str, Any],
-    model: Path,
-    folder: Path,
-    found: Sequence[str],
-    targets: Sequence[str],
-    threads: int,
-) -> dict[str, Any]:
+def measure_copy(name: str, found: Sequence[str], targets: Sequence[str]) -> dict[str, Any]:
     """Accuracy by length, and whether it stays flat (with attention) or falls (without) within the trained lengths."""
     by_length = []
     for first, last in BUCKETS:
@@ -290,7 +276,8 @@ def record(task: str, name: str, result: dict[str, Any]) -> None:
     path.parent.mkdir(exist_ok=True)
     everything = json.loads(path.read_text()) if path.exists() else {}
     machine = {"cores": os.cpu_count(), "cpu": platform.machine(), "torch": torch.__version__}
-    everything.setdefault(task, {})[name] = {**result, "machine": machine}
+    arms = {**everything.get(task, {}), name: {**result, "machine": machine}}
+    everything[task] = {name: arms[name] for name in TASKS[task].arms if name in arms}
     path.write_text(json.dumps(everything, indent=1) + "\n")
     told = "reached" if result["goal"]["reached"] else "MISSED"
     print(f"{task}, {name}: {result['exact']}% exact, {result['seconds']} s; goal {told}: {result['goal']['text']}")

@@ -98,14 +98,17 @@ def test_without_positions_only_the_order_is_missing(tmp_path: Path) -> None:
 def test_copying_long_strings_needs_attention(tmp_path: Path) -> None:
     generator = random.Random(1)
     train, valid = (
-        copy_pairs(generator, [generator.randint(4, 12) for _ in range(count)], SYMBOLS) for count in (6000, 100)
+        copy_pairs(generator, [generator.randint(4, 10) for _ in range(count)], SYMBOLS) for count in (6000, 100)
     )
-    short, long = (copy_pairs(generator, [length] * 100, SYMBOLS) for length in (5, 12))
-    attention, fixed = (Learnt(tmp_path, recipe, 300, train, valid) for recipe in ("luong", "seq2seq"))
+    fresh = (
+        [pair for pair in copy_pairs(generator, [length] * 100, SYMBOLS) if pair not in train] for length in (5, 10)
+    )
+    short, long = fresh
+    attention, fixed = (Learnt(tmp_path, recipe, 350, train, valid) for recipe in ("luong", "seq2seq"))
     assert attention.exact(long) >= 95
-    assert attention.exact(short) >= 97
+    assert attention.exact(short) >= 95
     assert fixed.exact(long) <= 20
-    assert fixed.exact(short) - fixed.exact(long) >= 25
+    assert fixed.exact(short) - fixed.exact(long) >= 40
 
 
 def test_measures_by_hand() -> None:
