@@ -60,10 +60,15 @@ def measure(translator: Translator, aligned: list[Forced], gold: Path, choose: b
         [forced.sentence for forced in aligned], lambda found: metrics.alignment_error_rate(found, sure, possible)
     )
     chosen = AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading)
-    config = translator.config.model_copy(update={"alignment": chosen})
-    save_config(translator.folder.path, config)
-    kept = Translator(replace(translator.folder, config=config), translator.device)
+    kept = aligning_by(translator, chosen)
+    save_config(translator.folder.path, kept.config)
     return kept, f"alignment error rate {100 * rate:.2f}%, the best: {_told(chosen)}, kept in the model's config.yaml"
+
+
+def aligning_by(translator: Translator, alignment: AlignmentConfig) -> Translator:
+    """The same model with another choice of the weights that tell its alignment."""
+    config = translator.config.model_copy(update={"alignment": alignment})
+    return Translator(replace(translator.folder, config=config), translator.device)
 
 
 def _check_links(found: links.Links, forced: Forced, where: str) -> None:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import __version__
-from sightline.console import run, say, standard_input, watched
+from sightline.console import presented, run, say, standard_input, watched
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.config import RunConfig
     from sightline.data import Pair
-    from sightline.translator import Translation, Translator
+    from sightline.translator import Translator
 
 app = typer.Typer(
     name="sightline",
@@ -216,21 +216,6 @@ def translated(translator: Translator, file: Path | None, align: bool, options: 
         first += len(group)
 
 
-def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:
-    """One translation as a line of output (several lines for n best)."""
-    import json
-
-    if as_json:
-        return json.dumps(one.as_dict(), ensure_ascii=False)
-    rows = []
-    for each in [one, *one.others]:
-        parts = [each.text] if n_best == 1 else [str(number), each.text, f"{each.score:.4f}"]
-        if each.alignment is not None:
-            parts.append(each.alignment)
-        rows.append(("\t" if n_best == 1 else " ||| ").join(parts))
-    return "\n".join(rows)
-
-
 @app.command()
 def evaluate(
     model: Model,
@@ -299,6 +284,9 @@ def align(
             "--choose", help="With --gold: find the best layer, head and reading, and keep them in the model."
         ),
     ] = False,
+    reading: Annotated[
+        str | None, typer.Option(help="Rows to read: those that predict a token (predicts) or read it (consumes).")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write an interactive page.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Write heat-maps as SVG.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write heat-maps as PNG.")] = None,
@@ -315,6 +303,8 @@ def align(
     check_writable(html, svg, png)
     translators = [load(path) for path in [model, *(compare or [])]]
     translators[0].check_attention()
+    if reading is not None:
+        translators = [read_by(translator, reading) for translator in translators]
     given: list[Pair] | list[str]
     if source is not None and target is None and pairs is None:
         given = read_sources(source)
@@ -337,6 +327,19 @@ def align(
         for forced in aligned[0]:
             print(to_pharaoh(read_alignment(forced, translators[0].config.alignment)))
     draw(translators, aligned, given, limit, html, svg, png)
+
+
+def read_by(translator: Translator, reading: str) -> Translator:
+    """The translator with another reading of its weights."""
+    from sightline.alignments import aligning_by
+    from sightline.config import AlignmentConfig
+    from sightline.errors import nearest
+    from sightline.links import READINGS
+
+    if reading not in READINGS:
+        raise SightlineError(f"--reading {reading}: {nearest(reading, READINGS)}")
+    chosen = {**translator.config.alignment.model_dump(), "reading": reading}
+    return aligning_by(translator, AlignmentConfig.model_validate(chosen))
 
 
 def read_given(source: Path | None, target: Path | None, pairs: Path | None) -> list[Pair]:

@@ -6,11 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import typer
 
 from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.translator import Translation
 
 MISTAKE, INTERRUPTED, NO_READER = 2, 130, 141
 
@@ -43,6 +46,21 @@ def watched(items: Iterable[Any], total: int, what: str, show: bool = True) -> I
     from rich.progress import track
 
     yield from track(items, what, total, console=Console(stderr=True), transient=True)
+
+
+def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:
+    """One translation as a line of output (several lines for n best)."""
+    import json
+
+    if as_json:
+        return json.dumps(one.as_dict(), ensure_ascii=False)
+    rows = []
+    for each in [one, *one.others]:
+        parts = [each.text] if n_best == 1 else [str(number), each.text, f"{each.score:.4f}"]
+        if each.alignment is not None:
+            parts.append(each.alignment)
+        rows.append(("\t" if n_best == 1 else " ||| ").join(parts))
+    return "\n".join(rows)
 
 
 def run(app: typer.Typer) -> NoReturn:

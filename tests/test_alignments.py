@@ -149,3 +149,15 @@ def test_a_head_that_is_not_there(command: Command, own: Path, pairs: Path) -> N
     config = own / "config.yaml"
     config.write_text(re.sub(r"  layer: null", "  layer: 7", config.read_text()))
     assert "alignment.layer = 7: this model has layers 0 to 0" in command("align", own, "--pairs", pairs).mistake()
+
+
+def test_the_reading_can_be_asked_for(command: Command, own: Path, pairs: Path) -> None:
+    config = (own / "config.yaml").read_bytes()
+    plain = command("align", own, "--pairs", pairs)
+    predicts = command("align", own, "--pairs", pairs, "--reading", "predicts")
+    consumes = command("align", own, "--pairs", pairs, "--reading", "consumes")
+    assert plain.out == predicts.out != consumes.out
+    assert (own / "config.yaml").read_bytes() == config
+    wrong = command("align", own, "--pairs", pairs, "--reading", "consume")
+    assert wrong.code == 2
+    assert "did you mean 'consumes'?" in wrong.err

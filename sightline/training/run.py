@@ -42,7 +42,7 @@ from sightline.folder import (
     save_tokenizers,
 )
 from sightline.models import EncoderDecoder, build_model, most_tokens, parameter_count
-from sightline.performance import tune_allocator
+from sightline.performance import threads, tune_allocator
 from sightline.search import SearchOptions, greedy_search
 from sightline.text import train_tokenizer
 from sightline.training.averages import average_losses
@@ -91,6 +91,7 @@ def train(
         check_free(output)
     _check_metric(config)
     tune_allocator()
+    threads()
     longest = min(config.data.max_length, *most_tokens(config.model))
     train_pairs, valid_pairs, dropped = read_data(config, longest, say)
     make_folder(output)
@@ -114,17 +115,24 @@ def train(
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed)
     scorer = Scorer(config, tokenizers, valid, valid_pairs)
-    card = Card(data=[f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)])
+    about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
+
+    def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
+        save_card(output, config, model, tokenizers, Card(about, scorer.describe(scores), training))
 
     def save_best(scores: dict[str, float]) -> None:
         save_model(output, model)
-        save_card(output, config, model, tokenizers, Card(card.data, scorer.describe(scores), card.training))
+        write_card(scores, {})
 
     metric = config.training.metric
     validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trainer = Trainer(model.to(device), data, validation, config.training, output, settings=settings, host=host)
-    return Trained(trainer.run(resume), config, output)
+    result = trainer.run(resume)
+    if result.best is not None:
+        length = f"{result.steps:,} updates in {result.seconds / 60:.1f} minutes ({result.epochs:.1f} epochs)"
+        write_card(result.best, {"training": length, "best validation": f"update {result.best_step:,}"})
+    return Trained(result, config, output)
 
 
 def _to_resume(output: Path) -> Path:
