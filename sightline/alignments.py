@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sightline import links, metrics
-from sightline.align import Forced, force, read_alignment
+from sightline.align import Forced, force
 from sightline.config import AlignmentConfig
 from sightline.data import Pair
 from sightline.errors import SightlineError
@@ -19,50 +19,67 @@ from sightline.plot import save
 from sightline.plot import svg as svg_text
 from sightline.translator import Translator
 
+# Sentences that are read together; the weights of a whole corpus would not fit in memory.
+SENTENCES_AT_ONCE = 500
+
 
 def align_corpus(
-    translators: Sequence[Translator], given: Sequence[Pair] | Sequence[str], source_name: str, target_name: str = ""
-) -> list[list[Forced]]:
-    """What each model saw of each sentence, in the given order; sources alone are translated first.
+    translator: Translator,
+    given: Sequence[Pair] | Sequence[str],
+    source_name: str = "source",
+    target_name: str = "target",
+) -> Iterator[Forced]:
+    """What the model saw of each sentence, one by one in the given order; sources alone are translated first.
 
-    The names are those of the files, for errors.
+    The names are those of the files, for errors: lines that are too long are refused before the first comes out.
     """
     pairs = [Pair(one, "") if isinstance(one, str) else one for one in given]
-    alone = bool(given) and isinstance(given[0], str)
-    for translator in translators:
-        translator.check_pairs(pairs, source_name, target_name)
-    result = []
-    for translator in translators:
-        seen: list[tuple[str, str | list[int]]] = [*pairs]
-        if alone:
-            seen = [(one.source, one.ids) for one in translator.stream([pair.source for pair in pairs])]
-        result.append(force(translator.folder, seen, translator.device))
-    return result
+    translator.check_pairs(pairs, source_name, target_name)
+    for start in range(0, len(pairs), SENTENCES_AT_ONCE):
+        chunk: list[tuple[str, str | list[int]]] = [*pairs[start : start + SENTENCES_AT_ONCE]]
+        if isinstance(given[start], str):
+            chunk = [(one.source, one.ids) for one in translator.stream([source for source, _ in chunk])]
+        yield from force(translator.folder, chunk, translator.device)
 
 
-def measure(translator: Translator, aligned: list[Forced], gold: Path, choose: bool) -> tuple[Translator, str]:
-    """The alignment error rate against hand-made links; with `choose` the best layer, head and reading are kept.
+class Gold:
+    """Hand-made links, one set a sentence, to measure alignments by."""
 
-    Returns the translator, with its new choice if it made one, and a line to print.
+    def __init__(self, path: Path, sentences: int) -> None:
+        self.path = path
+        self.sure, self.possible = metrics.read_links(path)
+        if len(self.sure) != sentences:
+            raise SightlineError(f"{path}: {len(self.sure)} lines of links for {sentences} sentence pairs")
+
+    def check(self, number: int, forced: Forced) -> None:
+        """Refuses links to words that sentence `number`, from 0, does not have: often their positions count from 1."""
+        words = (len(forced.source_words), len(forced.target_words))
+        for source, target in sorted(self.possible[number]):
+            if source >= words[0] or target >= words[1]:
+                raise SightlineError(
+                    f"{self.path}, line {number + 1}: link {source}-{target}, but the sentences have {words[0]} and "
+                    f"{words[1]} words (positions count from 0)"
+                )
+
+    def error_rate(self, found: list[links.Links]) -> float:
+        """The alignment error rate of one set of links a sentence."""
+        return metrics.alignment_error_rate(found, self.sure, self.possible)
+
+
+def told_rate(rate: float, alignment: AlignmentConfig) -> str:
+    """The error rate and what it belongs to, for a person."""
+    return f"alignment error rate {100 * rate:.2f}% ({_told(alignment)})"
+
+
+def choose_head(translator: Translator, seen: list[Forced], gold: Gold) -> tuple[Translator, str]:
+    """Finds the layer, head and reading that align best, and keeps them in the model's folder.
+
+    Returns the translator with its new choice, and a line to print.
     """
-    sure, possible = metrics.read_links(gold)
-    if len(sure) != len(aligned):
-        raise SightlineError(f"{gold}: {len(sure)} lines of links for {len(aligned)} sentence pairs")
-    for number, (allowed, forced) in enumerate(zip(possible, aligned, strict=True), 1):
-        _check_links(allowed, forced, f"{gold}, line {number}")
-    if not choose:
-        found = [read_alignment(forced, translator.config.alignment) for forced in aligned]
-        rate = metrics.alignment_error_rate(found, sure, possible)
-        return translator, f"alignment error rate {100 * rate:.2f}% ({_told(translator.config.alignment)})"
-    for forced in aligned:
-        read_alignment(forced, translator.config.alignment)
-    choice, rate = links.best_head(
-        [forced.sentence for forced in aligned], lambda found: metrics.alignment_error_rate(found, sure, possible)
-    )
-    chosen = AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading)
-    kept = aligning_by(translator, chosen)
+    choice, rate = links.best_head([forced.sentence for forced in seen], gold.error_rate)
+    kept = aligning_by(translator, AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading))
     save_config(translator.folder.path, kept.config)
-    return kept, f"alignment error rate {100 * rate:.2f}%, the best: {_told(chosen)}, kept in the model's config.yaml"
+    return kept, f"the best is kept in the model's config.yaml: {told_rate(rate, kept.config.alignment)}"
 
 
 def aligning_by(translator: Translator, alignment: AlignmentConfig) -> Translator:
@@ -71,28 +88,15 @@ def aligning_by(translator: Translator, alignment: AlignmentConfig) -> Translato
     return Translator(replace(translator.folder, config=config), translator.device)
 
 
-def _check_links(found: links.Links, forced: Forced, where: str) -> None:
-    """Refuses links to words that are not there: often their positions count from 1."""
-    words = (len(forced.source_words), len(forced.target_words))
-    for source, target in sorted(found):
-        if source >= words[0] or target >= words[1]:
-            raise SightlineError(
-                f"{where}: link {source}-{target}, but the sentences have {words[0]} and {words[1]} words "
-                "(positions count from 0)"
-            )
-
-
 def draw(
     translators: Sequence[Translator],
     aligned: Sequence[Sequence[Forced]],
     given: Sequence[Pair] | Sequence[str],
-    limit: int,
     html: Path | None,
     svg: Path | None,
     png: Path | None,
 ) -> None:
-    """Writes the pictures that were asked for, of the first `limit` sentences; the page shows all models."""
-    count = min(limit, len(given))
+    """Writes the pictures that were asked for, of all the sentences; the page shows all models."""
     if html is not None:
         views = [
             [
@@ -104,13 +108,13 @@ def draw(
                 )
                 for translator, forced in zip(translators, aligned, strict=True)
             ]
-            for index in range(count)
+            for index in range(len(given))
         ]
-        references = ["" if isinstance(one, str) else one[1] for one in given[:count]]
+        references = ["" if isinstance(one, str) else one[1] for one in given]
         save(html_text(page(views, references)), html)
     if svg is None and png is None:
         return
-    maps = [heatmap(forced, translators[0].config.alignment) for forced in aligned[0][:count]]
+    maps = [heatmap(forced, translators[0].config.alignment) for forced in aligned[0]]
     if svg is not None:
         save(svg_text(maps), svg)
     if png is not None:

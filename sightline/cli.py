@@ -16,8 +16,13 @@ from sightline.console import presented, run, say, standard_input, watched
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sightline.align import Forced
+    from sightline.alignments import Gold
     from sightline.config import RunConfig
     from sightline.data import Pair
+    from sightline.links import Links
     from sightline.translator import Translator
 
 app = typer.Typer(
@@ -89,6 +94,8 @@ def train(
 
     Without a config, tokenizer, sizes and schedule are chosen from the data.
     """
+    from sightline.run_settings import assembled, data_files, given_only
+
     given: dict[str, Any] = {
         "data": {
             **data_files("", source, target, pairs),
@@ -100,47 +107,6 @@ def train(
     if not (chosen.data.source or chosen.data.target or chosen.data.pairs):
         raise SightlineError("no training data: give --pairs FILE, or --source FILE and --target FILE")
     run_training(chosen, output, resume)
-
-
-def given_only(values: dict[str, Any]) -> dict[str, Any]:
-    """Without the options that were left out."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def data_files(part: str, source: Path | None, target: Path | None, pairs: Path | None) -> dict[str, Any]:
-    """Keys of the data section; one kind of file on the command line takes the place of the other in a config."""
-    values = given_only({"source": source, "target": target, "pairs": pairs})
-    names: dict[str, Any] = {f"{part}{name}": str(path) for name, path in values.items()}
-    if pairs is None and values:
-        names[f"{part}pairs"] = None
-    elif pairs is not None and len(values) == 1:
-        names |= {f"{part}source": None, f"{part}target": None}
-    return names
-
-
-def assembled(
-    file: Path | None, recipe: str | None, given: dict[str, Any], assignments: list[str], resumed: Path | None
-) -> RunConfig:
-    """The configuration: that of the run to be resumed, the file's on top, then the command line's."""
-    from sightline.config import assignment, build_config, merge, read_yaml, without_nulls
-
-    values: dict[str, Any] = {}
-    if file is not None:
-        values = read_yaml(file)
-        values.pop("sightline", None)  # a model folder's own config.yaml is as good as any other
-        build_config(values, recipe, str(file))  # so that a mistake of the file's is told as such
-    if resumed is not None:
-        from sightline.folder import read_config
-
-        began = read_config(resumed)
-        if recipe not in (None, began.model.recipe):
-            raise SightlineError(f"{resumed}: cannot resume: the recipe was {began.model.recipe} and is now {recipe}")
-        # What is open in the file has been chosen when the run began.
-        values = merge(began.model_dump(mode="json"), without_nulls(values))
-    values = merge(values, given)
-    for text in assignments:
-        values = merge(values, assignment(text))
-    return build_config(values, recipe, "command line")
 
 
 def run_training(config: RunConfig, output: Path, resume: bool) -> None:
@@ -294,7 +260,7 @@ def align(
     limit: Annotated[int, typer.Option(min=1, help="Sentences that are drawn, from the first.")] = 20,
 ) -> None:
     """Align words: Pharaoh lines (source-target, from 0) on standard output, pictures on request."""
-    from sightline.alignments import align_corpus, draw, measure
+    from sightline.alignments import Gold, align_corpus, choose_head, draw, told_rate
     from sightline.files import check_writable
     from sightline.translator import load
 
@@ -310,23 +276,43 @@ def align(
         given = read_sources(source)
     else:
         given = read_given(source, target, pairs)
-    aligned = align_corpus(translators, given, str(source or pairs), str(target or pairs))
-    if gold is not None:
-        translators[0], line = measure(translators[0], aligned[0], gold, choose)
+    names = (str(source or pairs), str(target or pairs))
+    hand_made = None if gold is None else Gold(gold, len(given))
+    seen: Iterable[Forced] = align_corpus(translators[0], given, *names)
+    seen = watched(seen, len(given), "aligning", not sys.stdout.isatty())
+    if hand_made is not None and choose:
+        seen = [*seen]
+        translators[0], line = choose_head(translators[0], seen, hand_made)
         say(line)
-    if show:
-        from sightline.gallery import heatmap
-        from sightline.plot import terminal
+    drawn, found = aligned(translators[0], seen, limit, show, hand_made)
+    if hand_made is not None and not choose:
+        say(told_rate(hand_made.error_rate(found), translators[0].config.alignment))
+    others = [list(align_corpus(translator, given[:limit], *names)) for translator in translators[1:]]
+    draw(translators, [drawn, *others], given[:limit], html, svg, png)
 
-        for forced in aligned[0][:limit]:
-            print(terminal(heatmap(forced, translators[0].config.alignment)), end="\n\n")
-    else:
-        from sightline.align import read_alignment
-        from sightline.links import to_pharaoh
 
-        for forced in aligned[0]:
-            print(to_pharaoh(read_alignment(forced, translators[0].config.alignment)))
-    draw(translators, aligned, given, limit, html, svg, png)
+def aligned(
+    translator: Translator, seen: Iterable[Forced], limit: int, show: bool, gold: Gold | None
+) -> tuple[list[Forced], list[Links]]:
+    """Prints each sentence's links, or draws the first ones; gives back the first `limit` sentences, and all links."""
+    from sightline.align import read_alignment
+    from sightline.gallery import heatmap
+    from sightline.links import to_pharaoh
+    from sightline.plot import terminal
+
+    drawn: list[Forced] = []
+    found: list[Links] = []
+    for number, forced in enumerate(seen):
+        if gold is not None:
+            gold.check(number, forced)
+        found.append(read_alignment(forced, translator.config.alignment))
+        if number < limit:
+            drawn.append(forced)
+            if show:
+                print(terminal(heatmap(forced, translator.config.alignment)), end="\n\n")
+        if not show:
+            print(to_pharaoh(found[-1]))
+    return drawn, found
 
 
 def read_by(translator: Translator, reading: str) -> Translator:

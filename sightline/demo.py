@@ -106,8 +106,8 @@ def described(name: str, score: metrics.Score) -> str:
 def show(translator: Translator, path: Path) -> None:
     """Draws one alignment in the terminal, and all sentences into a page."""
     sources = [SHOWN, *SENTENCES]
-    aligned = align_corpus([translator], sources, "demo")
+    aligned = list(align_corpus(translator, sources))
     print("\nWhere the model looked while it wrote each word:\n")
-    print(terminal(heatmap(aligned[0][0], translator.config.alignment)))
-    draw([translator], aligned, sources, len(sources), path, None, None)
+    print(terminal(heatmap(aligned[0], translator.config.alignment)))
+    draw([translator], [aligned], sources, path, None, None)
     print(f"\nAll layers and heads, to explore in a browser: {path}")

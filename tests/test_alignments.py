@@ -53,7 +53,7 @@ def test_pharaoh_lines(command: Command, trained: Any, pairs: Path) -> None:
         for left, right in (link.split("-") for link in line.split()):
             assert int(left) < len(source.split())
             assert int(right) < len(target.split())
-    forced = align_corpus([sightline.load(trained("bahdanau"))], [Pair(*pair) for pair in PAIRS], "p.tsv")[0]
+    forced = list(align_corpus(sightline.load(trained("bahdanau")), [Pair(*pair) for pair in PAIRS]))
     assert lines == [to_pharaoh(one.word_links(AlignmentConfig()) or set()) for one in forced]
 
 

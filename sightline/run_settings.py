@@ -1,0 +1,49 @@
+"""The configuration of a run, put together from a file, a run to be resumed, and the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sightline.config import RunConfig, assignment, build_config, merge, read_yaml, without_nulls
+from sightline.errors import SightlineError
+
+
+def given_only(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the options that were left out."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def data_files(part: str, source: Path | None, target: Path | None, pairs: Path | None) -> dict[str, Any]:
+    """Keys of the data section; one kind of file on the command line takes the place of the other in a config."""
+    values = given_only({"source": source, "target": target, "pairs": pairs})
+    names: dict[str, Any] = {f"{part}{name}": str(path) for name, path in values.items()}
+    if pairs is None and values:
+        names[f"{part}pairs"] = None
+    elif pairs is not None and len(values) == 1:
+        names |= {f"{part}source": None, f"{part}target": None}
+    return names
+
+
+def assembled(
+    file: Path | None, recipe: str | None, given: dict[str, Any], assignments: list[str], resumed: Path | None
+) -> RunConfig:
+    """The configuration: that of the run to be resumed, the file's on top, then the command line's."""
+    values: dict[str, Any] = {}
+    if file is not None:
+        values = read_yaml(file)
+        values.pop("sightline", None)  # a model folder's own config.yaml is as good as any other
+        build_config(values, recipe, str(file))  # so that a mistake of the file's is told as such
+    if resumed is not None:
+        # Not at the top: it needs torch, and a run that begins anew should tell of a wrong key at once.
+        from sightline.folder import read_config
+
+        began = read_config(resumed)
+        if recipe not in (None, began.model.recipe):
+            raise SightlineError(f"{resumed}: cannot resume: the recipe was {began.model.recipe} and is now {recipe}")
+        # What is open in the file has been chosen when the run began.
+        values = merge(began.model_dump(mode="json"), without_nulls(values))
+    values = merge(values, given)
+    for text in assignments:
+        values = merge(values, assignment(text))
+    return build_config(values, recipe, "command line")
