@@ -130,6 +130,6 @@ def _force(
         layers = [layer.float().cpu().numpy() for layer in maps.values()]
     for row, one in enumerate(encoded):
         rows, columns = len(one.target), len(one.source)
-        seen = [layer[row, :, :rows, :columns].astype(np.float64) for layer in layers]
+        seen = [layer[row, :, :rows, :columns] for layer in layers]
         sentence = links.Sentence(seen, one.target_owners, one.source_owners)
         yield Forced(one.source_words, one.target_words, sentence, log_probs[row, :rows].tolist())

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sightline import links, metrics
-from sightline.align import Forced, force
+from sightline.align import Forced, force, read_alignment
 from sightline.config import AlignmentConfig
 from sightline.data import Pair
 from sightline.errors import SightlineError
@@ -20,7 +20,7 @@ from sightline.plot import svg as svg_text
 from sightline.translator import Translator
 
 # Sentences that are read together; the weights of a whole corpus would not fit in memory.
-SENTENCES_AT_ONCE = 500
+SENTENCES_AT_ONCE = 200
 
 
 def align_corpus(
@@ -45,21 +45,19 @@ def align_corpus(
 class Gold:
     """Hand-made links, one set a sentence, to measure alignments by."""
 
-    def __init__(self, path: Path, sentences: int) -> None:
-        self.path = path
-        self.sure, self.possible = metrics.read_links(path)
-        if len(self.sure) != sentences:
-            raise SightlineError(f"{path}: {len(self.sure)} lines of links for {sentences} sentence pairs")
-
-    def check(self, number: int, forced: Forced) -> None:
-        """Refuses links to words that sentence `number`, from 0, does not have: often their positions count from 1."""
-        words = (len(forced.source_words), len(forced.target_words))
-        for source, target in sorted(self.possible[number]):
-            if source >= words[0] or target >= words[1]:
-                raise SightlineError(
-                    f"{self.path}, line {number + 1}: link {source}-{target}, but the sentences have {words[0]} and "
-                    f"{words[1]} words (positions count from 0)"
-                )
+    def __init__(self, path: Path, pairs: Sequence[Pair], one_based: bool = False) -> None:
+        """Reads the links of `pairs`, and refuses those to words that a sentence does not have."""
+        self.sure, self.possible = metrics.read_links(path, one_based)
+        if len(self.sure) != len(pairs):
+            raise SightlineError(f"{path}: {len(self.sure)} lines of links for {len(pairs)} sentence pairs")
+        for number, (found, pair) in enumerate(zip(self.possible, pairs, strict=True), 1):
+            words = [len(side.split()) for side in pair]
+            for source, target in sorted(found):
+                if source >= words[0] or target >= words[1]:
+                    raise SightlineError(
+                        f"{path}, line {number}: link {source}-{target} (from 0), but the sentences have {words[0]} "
+                        f"and {words[1]} words; if its positions count from 1, say --gold-from-one"
+                    )
 
     def error_rate(self, found: list[links.Links]) -> float:
         """The alignment error rate of one set of links a sentence."""
@@ -71,6 +69,14 @@ def told_rate(rate: float, alignment: AlignmentConfig) -> str:
     return f"alignment error rate {100 * rate:.2f}% ({_told(alignment)})"
 
 
+def measure(translator: Translator, seen: list[Forced], gold: Gold) -> Iterator[str]:
+    """Lines that tell the alignment error rate of the model's layer and head under both readings, its own first."""
+    own = translator.config.alignment
+    for reading in sorted(links.READINGS, key=lambda name: name != own.reading):
+        alignment = AlignmentConfig(layer=own.layer, head=own.head, reading=reading)
+        yield told_rate(gold.error_rate([read_alignment(forced, alignment) for forced in seen]), alignment)
+
+
 def choose_head(translator: Translator, seen: list[Forced], gold: Gold) -> tuple[Translator, str]:
     """Finds the layer, head and reading that align best, and keeps them in the model's folder.
 
@@ -79,7 +85,8 @@ def choose_head(translator: Translator, seen: list[Forced], gold: Gold) -> tuple
     choice, rate = links.best_head([forced.sentence for forced in seen], gold.error_rate)
     kept = aligning_by(translator, AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading))
     save_config(translator.folder.path, kept.config)
-    return kept, f"the best is kept in the model's config.yaml: {told_rate(rate, kept.config.alignment)}"
+    told = told_rate(rate, kept.config.alignment)
+    return kept, f"the best on these sentences, kept in the model's config.yaml: {told}"
 
 
 def aligning_by(translator: Translator, alignment: AlignmentConfig) -> Translator:
@@ -98,15 +105,18 @@ def draw(
 ) -> None:
     """Writes the pictures that were asked for, of all the sentences; the page shows all models."""
     if html is not None:
+        short = [translator.name for translator in translators]
+        # Models of the same name are told apart by where they lie.
+        names = short if len({*short}) == len(short) else [str(one.folder.path) for one in translators]
         views = [
             [
                 model_view(
-                    translator.name,
+                    name,
                     forced[index],
                     translator.config.alignment,
                     sum(forced[index].token_log_probs) / max(len(forced[index].token_log_probs), 1),
                 )
-                for translator, forced in zip(translators, aligned, strict=True)
+                for name, translator, forced in zip(names, translators, aligned, strict=True)
             ]
             for index in range(len(given))
         ]

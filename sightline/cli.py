@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import __version__
-from sightline.console import presented, run, say, standard_input, watched
+from sightline.console import bar, keeping, presented, program, run, say, standard_input, watched
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sightline.align import Forced
     from sightline.alignments import Gold
     from sightline.config import RunConfig
     from sightline.data import Pair
-    from sightline.links import Links
     from sightline.translator import Translator
 
 app = typer.Typer(
@@ -86,8 +85,12 @@ def train(
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many updates, counted from the first start.")
+    ] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Stop after so many minutes, counted from the first start.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Decides initial weights, data order and dropout.")] = None,
 ) -> None:
     """Train a model on text pairs.
@@ -121,7 +124,7 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     folder = shlex.quote(str(output))
     say(f"stopped by {result.reason} after {result.steps:,} updates, {result.seconds / 60:.1f} minutes")
     if result.interrupted:
-        say(f"saved; go on with: sightline train --output {folder} --resume")
+        say(f"saved; go on with: {program()} train --output {folder} --resume")
         raise typer.Exit(130)
     if result.best is None:
         raise SightlineError(
@@ -129,7 +132,7 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
         )
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
-    say(f"the model is in {output}; try: echo 'a sentence' | sightline translate {folder}")
+    say(f"the model is in {output}; try: echo 'a sentence' | {program()} translate {folder}")
 
 
 @app.command()
@@ -148,9 +151,10 @@ def translate(
 
     With --n-best: `line ||| translation ||| score` (and the links, with --align).
     """
-    from sightline.files import replacing
+    from sightline.files import check_writable
     from sightline.translator import load
 
+    check_writable(output)
     translator = load(model)
     if align:
         translator.check_attention()
@@ -161,20 +165,25 @@ def translate(
         for number, one in shown:
             print(presented(number, one, n_best, as_json), flush=True)
         return
-    with replacing(output) as beside, open(beside, "w", encoding="utf-8") as stream:
-        stream.writelines(presented(number, one, n_best, as_json) + "\n" for number, one in shown)
+    with keeping(output) as stream:
+        for number, one in shown:
+            print(presented(number, one, n_best, as_json), file=stream, flush=True)
 
 
 def translated(translator: Translator, file: Path | None, align: bool, options: dict[str, Any], show: bool) -> Any:
-    """Translations of a file's lines, with a progress bar, or of standard input's as they come."""
+    """Translations of a file's lines, with a progress bar, or of standard input's as they come.
+
+    A file is checked before the work begins; of a stream, the lines before a mistake come out.
+    """
     from sightline.files import read_lines
     from sightline.streams import arriving
     from sightline.translator import LINES_AT_ONCE
 
     if file is not None:
         lines = list(read_lines(file))
-        found = translator.stream(lines, align, str(file), **options)
-        yield from watched(found, len(lines), "translating", show)
+        translator.check_lines(lines, str(file))
+        with bar(len(lines), "translating", show) as watch:
+            yield from translator.stream(lines, align, str(file), watch=watch, **options)
         return
     first = 1
     for group in arriving(standard_input(), "standard input", LINES_AT_ONCE):
@@ -209,9 +218,10 @@ def evaluate(
     translator = load(model)
     given = read_given(source, target, pairs)
     translator.check_pairs(given, str(source or pairs), str(target or pairs))
-    found = translator.stream([pair.source for pair in given], beam=beam)
-    shown = list(watched(found, len(given), "translating"))
-    result = score(translator, given, shown, tokenize, by_length or png is not None, sentences)
+    with bar(len(given), "translating") as watch:
+        shown = list(translator.stream([pair.source for pair in given], beam=beam, watch=watch))
+    with bar(len(given), "reading the references") as watch:
+        result = score(translator, given, shown, tokenize, by_length or png is not None, sentences, watch)
     if output is not None:
         write_text(output, "".join(f"{line}\n" for line in result.translations))
     if png is not None:
@@ -244,6 +254,9 @@ def align(
     gold: Annotated[
         Path | None, typer.Option(help="Hand-made links (Pharaoh lines): prints the alignment error rate.")
     ] = None,
+    gold_from_one: Annotated[
+        bool, typer.Option("--gold-from-one", help="The positions in --gold count from 1, not from 0.")
+    ] = False,
     choose: Annotated[
         bool,
         typer.Option(
@@ -260,7 +273,7 @@ def align(
     limit: Annotated[int, typer.Option(min=1, help="Sentences that are drawn, from the first.")] = 20,
 ) -> None:
     """Align words: Pharaoh lines (source-target, from 0) on standard output, pictures on request."""
-    from sightline.alignments import Gold, align_corpus, choose_head, draw, told_rate
+    from sightline.alignments import align_corpus, choose_head, draw, measure
     from sightline.files import check_writable
     from sightline.translator import load
 
@@ -271,48 +284,51 @@ def align(
     translators[0].check_attention()
     if reading is not None:
         translators = [read_by(translator, reading) for translator in translators]
-    given: list[Pair] | list[str]
-    if source is not None and target is None and pairs is None:
-        given = read_sources(source)
-    else:
-        given = read_given(source, target, pairs)
+    alone = source is not None and target is None and pairs is None
+    given = read_sources(source) if source and alone else read_given(source, target, pairs)
     names = (str(source or pairs), str(target or pairs))
-    hand_made = None if gold is None else Gold(gold, len(given))
-    seen: Iterable[Forced] = align_corpus(translators[0], given, *names)
-    seen = watched(seen, len(given), "aligning", not sys.stdout.isatty())
-    if hand_made is not None and choose:
-        seen = [*seen]
-        translators[0], line = choose_head(translators[0], seen, hand_made)
-        say(line)
-    drawn, found = aligned(translators[0], seen, limit, show, hand_made)
-    if hand_made is not None and not choose:
-        say(told_rate(hand_made.error_rate(found), translators[0].config.alignment))
+    hand_made = None if gold is None else read_gold(gold, given, gold_from_one)
+    with bar(len(given), "aligning", show=not sys.stdout.isatty()) as watch:
+        seen: Iterable[Forced] = watched(align_corpus(translators[0], given, *names), watch)
+        if hand_made is not None:
+            seen = [*seen]
+            if choose:
+                translators[0], line = choose_head(translators[0], seen, hand_made)
+                say(line)
+            else:
+                say("\n".join(measure(translators[0], seen, hand_made)))
+        drawn = aligned(translators[0], seen, limit, show)
     others = [list(align_corpus(translator, given[:limit], *names)) for translator in translators[1:]]
     draw(translators, [drawn, *others], given[:limit], html, svg, png)
 
 
-def aligned(
-    translator: Translator, seen: Iterable[Forced], limit: int, show: bool, gold: Gold | None
-) -> tuple[list[Forced], list[Links]]:
-    """Prints each sentence's links, or draws the first ones; gives back the first `limit` sentences, and all links."""
+def aligned(translator: Translator, seen: Iterable[Forced], limit: int, show: bool) -> list[Forced]:
+    """Prints each sentence's links, or draws the first ones; gives back the first `limit` sentences."""
     from sightline.align import read_alignment
     from sightline.gallery import heatmap
     from sightline.links import to_pharaoh
     from sightline.plot import terminal
 
     drawn: list[Forced] = []
-    found: list[Links] = []
-    for number, forced in enumerate(seen):
-        if gold is not None:
-            gold.check(number, forced)
-        found.append(read_alignment(forced, translator.config.alignment))
-        if number < limit:
+    for forced in seen:
+        if not show:
+            print(to_pharaoh(read_alignment(forced, translator.config.alignment)))
+        if len(drawn) < limit:
             drawn.append(forced)
             if show:
                 print(terminal(heatmap(forced, translator.config.alignment)), end="\n\n")
-        if not show:
-            print(to_pharaoh(found[-1]))
-    return drawn, found
+    return drawn
+
+
+def read_gold(path: Path, given: Sequence[Pair] | Sequence[str], one_based: bool) -> Gold:
+    """Hand-made links for the pairs, which must have targets."""
+    from sightline.alignments import Gold
+    from sightline.data import Pair
+
+    pairs = [one for one in given if isinstance(one, Pair)]
+    if len(pairs) < len(given):
+        raise SightlineError("--gold needs target sentences: give --target, or --pairs")
+    return Gold(path, pairs, one_based)
 
 
 def read_by(translator: Translator, reading: str) -> Translator:

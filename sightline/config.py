@@ -57,10 +57,6 @@ class DataConfig(Section):
     batch_tokens: int | None = Field(None, ge=1, description="tokens a batch on the longer side; null chooses")
 
 
-ENCODERS = ("lstm", "gru", "rnn", "convolution", "positions", "transformer")
-SCORES = ("dot", "scaled_dot", "bilinear", "additive", "cosine", "location")
-
-
 class EncoderConfig(Section):
     """From source tokens to the memory that the decoder attends to."""
 
@@ -128,7 +124,9 @@ class ModelConfig(Section):
     norm_position: Literal["pre", "post"] = Field(
         "pre", description="transformer: normalise before or after a sublayer"
     )
-    activation: Literal["relu", "gelu", "geglu", "swiglu"] = Field("relu", description="transformer: feed-forward's")
+    activation: Literal["relu", "gelu", "gelu_tanh", "geglu", "swiglu"] = Field(
+        "relu", description="transformer: feed-forward's"
+    )
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
@@ -177,7 +175,7 @@ class SearchConfig(Section):
 
 
 class AlignmentConfig(Section):
-    """Which weights tell the alignment. Chosen on data by `sightline align --gold`."""
+    """Which weights tell the alignment; `sightline align --gold FILE --choose` finds the best."""
 
     layer: int | None = Field(None, ge=0, description="decoder layer, from 0; null averages all")
     head: int | None = Field(None, ge=0, description="head of that layer, from 0; null averages all")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 import typer
 
@@ -37,15 +41,53 @@ def standard_input() -> BinaryIO:
     return open(sys.stdin.fileno(), "rb", closefd=False)
 
 
-def watched(items: Iterable[Any], total: int, what: str, show: bool = True) -> Iterator[Any]:
-    """The items, with a bar and an ETA on stderr where a person watches."""
+@contextmanager
+def bar(total: int, what: str, show: bool = True) -> Iterator[Callable[[int], None]]:
+    """A bar with an ETA on stderr, where a person watches; what it gives is called with each number of items done."""
     if not show or not sys.stderr.isatty():
-        yield from items
+        yield lambda count: None
         return
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    yield from track(items, what, total, console=Console(stderr=True), transient=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def watched(items: Iterable[Any], watch: Callable[[int], None]) -> Iterator[Any]:
+    """The items; `watch` is told of each."""
+    for item in items:
+        yield item
+        watch(1)
+
+
+@contextmanager
+def keeping(path: Path) -> Iterator[TextIO]:
+    """A text file that grows beside `path` and takes its place when the block ends well.
+
+    If it does not, what was written so far stays in `path` with `.partial` at its end: hours of work are not thrown
+    away for the last line.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    if path.exists() and not path.is_file():  # a device or a pipe
+        partial = path
+    with open(partial, "w", encoding="utf-8") as stream:
+        try:
+            yield stream
+        except BaseException:
+            say(f"what was done so far is in {partial}")
+            raise
+    if partial != path:
+        os.replace(partial, path)
+
+
+def program() -> str:
+    """How to call this program from a shell: by its name if it is on the path, else by where it lies."""
+    if shutil.which("sightline") or Path(sys.argv[0]).name != "sightline":
+        return "sightline"
+    return shlex.quote(os.path.relpath(sys.argv[0]))
 
 
 def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:

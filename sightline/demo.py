@@ -8,6 +8,7 @@ from pathlib import Path
 from sightline import metrics
 from sightline.alignments import align_corpus, draw
 from sightline.config import RunConfig, build_config
+from sightline.console import bar, program
 from sightline.data import bundled, read_pairs
 from sightline.evaluate import evaluate
 from sightline.files import read_lines, write_text
@@ -64,7 +65,7 @@ def run_demo(folder: Path, minutes: float, say: Callable[[str], None]) -> None:
     for one in translator.translate(SENTENCES, align=False):
         print(f"  {one.source:<{width}}  →  {one.text}")
     show(translator, folder / "alignment.html")
-    print(f"\nTranslate something yourself:  echo 'Good morning!' | sightline translate {model}")
+    print(f"\nTranslate something yourself:  echo 'Good morning!' | {program()} translate {model}")
 
 
 def prepare(model: Path, minutes: float, say: Callable[[str], None]) -> None:
@@ -90,7 +91,9 @@ def report(translator: Translator, path: Path, say: Callable[[str], None]) -> No
     if not path.exists():
         pairs = read_pairs(None, None, bundled("test"))
         say(f"translating {len(pairs):,} held-out test sentences")
-        result = evaluate(translator, pairs, translator.stream([pair.source for pair in pairs]))
+        with bar(len(pairs), "translating") as watch:
+            found = list(translator.stream([pair.source for pair in pairs], watch=watch))
+        result = evaluate(translator, pairs, found)
         lines = [described("BLEU", result.bleu), described("chrF", result.chrf)]
         write_text(path, "".join(f"{line}\n" for line in lines))
     print("\nOn held-out sentences:\n")

@@ -11,7 +11,9 @@ from sightline import metrics
 from sightline.align import force
 from sightline.data import Pair
 from sightline.errors import SightlineError
-from sightline.translator import Translation, Translator
+from sightline.translator import Translation, Translator, Watch
+
+PAIRS_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,17 @@ def evaluate(
     tokenize: str = "13a",
     by_length: bool = False,
     by_sentence: bool = False,
+    watch: Watch = lambda count: None,
 ) -> Evaluation:
     """Scores `translations` of the pairs' sources against their targets; perplexity is that of the targets.
 
-    Targets must not be longer than the model can take: see `Translator.check_pairs`.
+    `watch` is told how many pairs more have been read for the perplexity. Targets must not be longer than the model
+    can take: see `Translator.check_pairs`.
     """
     sources = [pair.source for pair in pairs]
     references = [pair.target for pair in pairs]
     found = [translation.text for translation in translations]
-    nll, count = _nll(translator, pairs)
+    nll, count = _nll(translator, pairs, watch)
     return Evaluation(
         sentences=len(pairs),
         bleu=metrics.bleu(found, references, tokenize),
@@ -68,14 +72,17 @@ def evaluate(
     )
 
 
-def _nll(translator: Translator, pairs: Sequence[Pair]) -> tuple[float, int]:
+def _nll(translator: Translator, pairs: Sequence[Pair], watch: Watch) -> tuple[float, int]:
     """The negative log-probability of all targets, and the number of their tokens."""
     if not pairs:
         raise SightlineError("there is nothing to evaluate: no pairs")
     nll, count = 0.0, 0
-    for forced in force(translator.folder, pairs, translator.device, weights=False):
-        nll -= sum(forced.token_log_probs)
-        count += len(forced.token_log_probs)
+    for start in range(0, len(pairs), PAIRS_AT_ONCE):
+        part = pairs[start : start + PAIRS_AT_ONCE]
+        for forced in force(translator.folder, part, translator.device, weights=False):
+            nll -= sum(forced.token_log_probs)
+            count += len(forced.token_log_probs)
+        watch(len(part))
     return nll, count
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import gzip
 import hashlib
 import os
@@ -107,55 +106,9 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-@contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Gives a new folder beside `path` to fill; it takes the place of `path` when the block ends well, else it goes.
-
-    A folder that holds something cannot be replaced in one step, so the old one steps aside first. After a kill
-    between the two steps `restore_folder` puts it back; readers of `path` call it before they look.
-    """
-    target = Path(os.path.realpath(path))
-    temporary = _beside(target)
-    try:
-        with _explained(path, temporary, target):
-            if target.exists() and not target.is_dir():
-                raise SightlineError(f"{path}: cannot write: this is a file, name a folder")
-            restore_folder(target)
-            for leftover in target.parent.glob(f".{glob.escape(target.name)}.tmp-*"):
-                shutil.rmtree(leftover, ignore_errors=True)
-            temporary.mkdir()
-            yield temporary
-            for entry in [*temporary.rglob("*"), temporary]:
-                _sync(entry)
-            if target.exists():
-                os.replace(target, _aside(target))
-            os.replace(temporary, target)
-            _sync(target.parent)
-            shutil.rmtree(_aside(target), ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def restore_folder(path: Path) -> None:
-    """Mends what a kill inside `replacing_folder` left: the old folder returns, or goes if the new one is there."""
-    target = Path(os.path.realpath(path))
-    aside = _aside(target)
-    if not aside.is_dir():
-        return
-    if target.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        with _explained(path, aside, target):
-            os.replace(aside, target)
-
-
 def _beside(target: Path) -> Path:
     # The same folder, because a rename is atomic within one file system only.
     return target.with_name(f".{target.name}.tmp-{secrets.token_hex(4)}")
-
-
-def _aside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.old")
 
 
 def _sync(path: Path) -> None:

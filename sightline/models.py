@@ -46,6 +46,7 @@ from sightline.state import State
 from sightline.text import BOS, EOS, PAD
 
 UNLIMITED = 10**9
+TOKENS_AT_ONCE = 1024
 
 
 class EncoderDecoder(nn.Module):
@@ -90,8 +91,13 @@ class EncoderDecoder(nn.Module):
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
         assert batch.targets is not None
         decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
-        log_probs = self.output.log_probs(decoded.features)
-        return log_probs.gather(-1, batch.targets.ids[..., None]).squeeze(-1) * batch.targets.mask
+        real = batch.targets.mask
+        features, wanted = decoded.features[real], batch.targets.ids[real][:, None]
+        # In parts: the distributions of all tokens at once would be the largest tensor of all.
+        starts = range(0, features.size(0), TOKENS_AT_ONCE)
+        parts = [slice(start, start + TOKENS_AT_ONCE) for start in starts]
+        found = [self.output.log_probs(features[part]).gather(-1, wanted[part]).squeeze(-1) for part in parts]
+        return torch.zeros(real.shape, dtype=features.dtype, device=real.device).masked_scatter(real, torch.cat(found))
 
     def start(self, batch: Batch, prefix: Tensor | None = None) -> State:
         """The state before the first token; see `search.protocol.StepModel`."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sightline.config import ModelConfig, RunConfig, TextConfig, merge
+from sightline.training.schedules import noam_peak
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[
         warmup = 4_000 if steps is None else max(1, min(4_000, steps // 4))
     width = values["model"]["embedding"]
     if training.schedule == "noam":
-        rate = (width * (training.warmup or warmup)) ** -0.5
+        rate = noam_peak(width, training.warmup or warmup)
     elif config.model.recipe == "transformer":
         rate = min(3e-3, TRANSFORMER_RATE.get(width, 0.36 / width))
     else:

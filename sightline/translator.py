@@ -5,16 +5,17 @@ Shapes: B sentences, L layers, H heads, T target tokens, S source tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sightline import links
-from sightline.align import NO_ATTENTION, Forced, force, is_cross_attention
+from sightline.align import NO_ATTENTION, force, is_cross_attention
 from sightline.batch import Batch, pad
 from sightline.config import RunConfig
 from sightline.data import ordered_batches
@@ -22,11 +23,24 @@ from sightline.decoders import TransformerDecoder
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFolder, load_folder
 from sightline.models import most_tokens
+from sightline.performance import threads
 from sightline.search import Hypothesis, SearchOptions, search
 from sightline.text import EOS, PAD
 
 # So many lines are sorted by length together; larger would batch a little better and answer later.
 LINES_AT_ONCE = 2_000
+# The beam that `search.batch_tokens` is meant for: wider ones get smaller batches.
+BUDGETED_BEAM = 5
+
+Watch = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where lines come from: a file's name, and the number of the first."""
+
+    name: str
+    first: int
 
 
 @dataclass(frozen=True)
@@ -35,8 +49,8 @@ class Translation:
 
     `score` ranks translations of one source (penalties included), `log_prob` is the sum over tokens. `ids` and
     `tokens` are the model's pieces. `links` are pairs (source word, target word) of `source_words` and `words`; they
-    and `forced`, the attention weights, are there when an alignment was asked for. `others` are the rest of the n
-    best.
+    and `weights`, the attention (words, source words) they were read from, are there when an alignment was asked for.
+    `others` are the rest of the n best.
     """
 
     source: str
@@ -50,7 +64,7 @@ class Translation:
     words: list[str] = field(default_factory=list)
     source_words: list[str] = field(default_factory=list)
     links: list[tuple[int, int]] | None = None
-    forced: Forced | None = None
+    weights: NDArray[np.float64] | None = None
     others: list[Translation] = field(default_factory=list)
 
     @property
@@ -109,16 +123,27 @@ class Translator:
         return list(self.stream(text, **options))
 
     def stream(
-        self, lines: Iterable[str], align: bool = False, name: str = "input", first: int = 1, **options: Any
+        self,
+        lines: Iterable[str],
+        align: bool = False,
+        name: str = "input",
+        first: int = 1,
+        watch: Watch = lambda count: None,
+        **options: Any,
     ) -> Iterator[Translation]:
         """Translates lines as they come, in their order.
 
         Errors tell of a line by `name` and by its number, counted from `first`; the lines before it come out.
+        `watch` is told, batch by batch, how many lines more are done.
         """
         chosen = search_options(self.config, options)
         for chunk in _chunks(lines, LINES_AT_ONCE):
-            yield from self._chunk(chunk, align, chosen, name, first)
+            yield from self._chunk(chunk, align, chosen, _Place(name, first), watch)
             first += len(chunk)
+
+    def check_lines(self, lines: Sequence[str], name: str) -> None:
+        """Refuses source lines that are too long, by their file and number."""
+        self.check_pairs([(line, "") for line in lines], name, "")
 
     def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str) -> None:
         """Refuses lines that are too long, by their file and number."""
@@ -139,15 +164,15 @@ class Translator:
         return min(source, self.config.search.max_source), min(target, self.config.search.max_source)
 
     def _chunk(
-        self, lines: list[str], align: bool, options: SearchOptions, name: str, first: int
+        self, lines: list[str], align: bool, options: SearchOptions, place: _Place, watch: Watch
     ) -> Iterator[Translation]:
         most, _ = self._most_tokens()
         encoded: list[list[int]] = []
         failure: SightlineError | None = None
-        for number, line in enumerate(lines, first):
+        for number, line in enumerate(lines, place.first):
             ids = self.folder.tokenizers.source.encode(line)
             try:
-                _check_length(ids, most, f"{name}, line {number}")
+                _check_length(ids, most, f"{place.name}, line {number}")
             except SightlineError as error:
                 failure = error
                 break
@@ -156,8 +181,11 @@ class Translator:
         good = len(encoded)
         # A line that holds nothing is nothing in any language.
         full = [index for index in range(good) if len(encoded[index]) > 1]
+        watch(good - len(full))
         lengths = np.array([len(encoded[index]) for index in full], dtype=np.int64)
-        for part in ordered_batches(lengths, self.config.search.batch_tokens):
+        # A wide beam fills the memory as more sentences would.
+        budget = max(1, self.config.search.batch_tokens * BUDGETED_BEAM // max(options.beam, BUDGETED_BEAM))
+        for part in ordered_batches(lengths, budget):
             indices = [full[position] for position in part]
             batch = Batch((pad([encoded[index] for index in indices], PAD),)).to(self.device)
             found = self._search(batch, options)
@@ -170,6 +198,7 @@ class Translator:
             for index, hypotheses in zip(indices, found, strict=True):
                 best, *others = [next(rest) for _ in hypotheses]
                 done[index] = replace(best, others=others)
+            watch(len(indices))
         for index in range(good):
             yield done.get(index) or _nothing(lines[index], align)
         if failure is not None:
@@ -183,10 +212,20 @@ class Translator:
         with torch.inference_mode():
             return search(self.model, batch, options)
 
-    def _coverage_head(self) -> tuple[int, int | None]:
-        layer = self.config.alignment.layer
+    def _coverage_head(self) -> tuple[int | None, int | None]:
+        """The layer and head that the alignment is read from, as the decoder wants them."""
         assert isinstance(self.model.decoder, TransformerDecoder)
-        return (len(self.model.decoder.layers) - 1 if layer is None else layer), self.config.alignment.head
+        layers = self.model.decoder.layers
+        layer, head = self.config.alignment.layer, self.config.alignment.head
+        heads = layers[0].cross.heads
+        if (head is not None and (layer is None or not 0 <= head < heads)) or (
+            layer is not None and not 0 <= layer < len(layers)
+        ):
+            raise SightlineError(
+                f"{self.folder.path}: alignment.layer={layer} and alignment.head={head} name no head of this model: "
+                f"it has {len(layers)} layers of {heads} heads, counted from 0"
+            )
+        return layer, head
 
     def _translation(self, line: str, hypothesis: Hypothesis) -> Translation:
         tokenizer = self.folder.tokenizers.target
@@ -213,7 +252,7 @@ class Translator:
                     words=seen.target_words,
                     source_words=seen.source_words,
                     links=None if found is None else sorted(found),
-                    forced=seen,
+                    weights=seen.word_weights(self.config.alignment),
                 )
             )
         return result
@@ -227,6 +266,7 @@ def load(folder: str | Path, device: str | None = None) -> Translator:
         chosen = torch.device(device)
     except RuntimeError:
         raise SightlineError(f"unknown device '{device}': try cpu or cuda") from None
+    threads()
     return Translator(load_folder(Path(folder), chosen), chosen)
 
 

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sightline import files
 from sightline.errors import SightlineError
 from sightline.files import (
     check_writable,
     decode_lines,
     read_lines,
     replacing,
-    replacing_folder,
-    restore_folder,
     sha256,
     write_bytes,
     write_text,
@@ -198,75 +195,6 @@ class TestWrite:
     def test_a_closed_pipe_is_not_about_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(BrokenPipeError), replacing(tmp_path / "text"):
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-
-class TestFolder:
-    def test_new_and_again(self, tmp_path: Path) -> None:
-        path = tmp_path / "last"
-        for content in ("first", "second"):
-            with replacing_folder(path) as temporary:
-                (temporary / "deep").mkdir()
-                (temporary / "deep" / content).write_text(content)
-            assert names(path / "deep") == [content]
-            assert names(tmp_path) == ["last"]
-
-    def test_failure_leaves_the_old_folder(self, tmp_path: Path) -> None:
-        path = tmp_path / "last"
-        path.mkdir()
-        (path / "old").touch()
-        with pytest.raises(ZeroDivisionError), replacing_folder(path) as temporary:
-            half_written(temporary / "half")
-        assert names(path) == ["old"]
-        assert names(tmp_path) == ["last"]
-
-    def test_what_a_kill_left_is_cleared(self, tmp_path: Path) -> None:
-        (tmp_path / ".last.tmp-1234").mkdir()
-        (tmp_path / ".last.tmp-1234" / "half").touch()
-        with replacing_folder(tmp_path / "last") as temporary:
-            (temporary / "new").touch()
-        assert names(tmp_path) == ["last"]
-
-    @pytest.mark.parametrize("killed_at", [1, 2])
-    def test_a_kill_between_the_renames_loses_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
-    ) -> None:
-        path = tmp_path / "last"
-        path.mkdir()
-        (path / "old").touch()
-        calls = 0
-        rename = os.replace
-
-        def killed(source: Path, destination: Path) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == killed_at:
-                raise KeyboardInterrupt
-            rename(source, destination)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(files.os, "replace", killed)
-            with pytest.raises(KeyboardInterrupt), replacing_folder(path) as temporary:
-                (temporary / "new").touch()
-        restore_folder(path)
-        assert names(path) == ["old"]
-        assert names(tmp_path) == ["last"]
-
-    def test_restore_drops_the_old_folder_when_the_new_is_there(self, tmp_path: Path) -> None:
-        (tmp_path / ".last.old").mkdir()
-        (tmp_path / "last").mkdir()
-        (tmp_path / "last" / "new").touch()
-        restore_folder(tmp_path / "last")
-        assert names(tmp_path) == ["last"]
-        assert names(tmp_path / "last") == ["new"]
-
-    def test_file_in_the_way(self, tmp_path: Path) -> None:
-        (tmp_path / "last").touch()
-        with pytest.raises(SightlineError, match="this is a file, name a folder"), replacing_folder(tmp_path / "last"):
-            pass
-
-    def test_missing_parent(self, tmp_path: Path) -> None:
-        with pytest.raises(SightlineError, match="its folder does not exist"), replacing_folder(tmp_path / "a" / "b"):
-            pass
 
 
 def test_sha256(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ class TransformerDecoderLayer(nn.Module):
 class TransformerDecoder(Decoder):
     """A stack of layers; pre-norm stacks end with one more normalisation.
 
-    `alignment` names the layer and head (None: the mean of all heads) whose weights a step reports; without it a
-    step reports none and saves the work.
+    `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
+    reports none and saves the work.
     """
 
-    alignment: tuple[int, int | None] | None = None
+    alignment: tuple[int | None, int | None] | None = None
 
     def __init__(self, layers: list[TransformerDecoderLayer], norm: str, norm_position: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class TransformerDecoder(Decoder):
             states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
             states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
             states = layer.around_feedforward(states, layer.feedforward)
-        weights = reported[0] if reported else None
+        weights = torch.stack(reported).mean(0) if reported else None
         return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
 
     def attend_to_past(self, number: int, states: Tensor, state: State, own: dict[str, Tensor]) -> Tensor:
@@ -106,7 +106,7 @@ class TransformerDecoder(Decoder):
         grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
         queries = cross.project_queries(grouped)
         keys, values = state.shared[f"{number}.keys"], state.shared[f"{number}.values"]
-        if self.alignment is not None and self.alignment[0] == number:
+        if self.alignment is not None and self.alignment[0] in (None, number):
             weights = attention_weights(queries, keys, mask)  # (B, H, K, S)
             head = self.alignment[1]
             chosen = weights.mean(1) if head is None else weights[:, head]

@@ -71,7 +71,7 @@ function mapPicker(model, chosen, onChange) {
 
 // ---- panels --------------------------------------------------------------------------------------------------------
 
-function makePanel(model) {
+function makePanel(model, index) {
   const panel = { model, root: make("section", "panel", undefined, { "aria-label": model.name }), words: {}, cells: [] };
   const head = make("div", "panel-head");
   head.append(make("h2", "", model.name, { dir: "auto" }));
@@ -83,12 +83,12 @@ function makePanel(model) {
   panel.root.append(panel.body, panel.readout);
   const maps = model.heads.length;
   if (maps && model.target.length && model.source.length) {
-    const chosen = state.maps.get(model.name) || model.chosen;
+    const chosen = state.maps.get(index) || model.chosen;
     const valid = chosen[0] === null || (chosen[0] < maps && (chosen[1] === null || chosen[1] < model.heads[chosen[0]]));
     panel.matrix = matrix(model, valid ? chosen : model.chosen);
     if (maps > 1 || model.heads[0] > 1) {
       const picker = mapPicker(model, valid ? chosen : model.chosen, (value) => {
-        state.maps.set(model.name, value);
+        state.maps.set(index, value);
         panel.matrix = matrix(model, value);
         fill(panel);
         layOut();

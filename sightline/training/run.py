@@ -180,6 +180,7 @@ def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say
     """Learns the tokenizers from the training pairs and writes their files."""
     words = sum(len(pair.source.split()) + len(pair.target.split()) for pair in pairs)
     vocabulary = sizes.choose_vocabulary(config.text, words)
+    say(f"learning the tokenizer from {len(pairs):,} pairs")
     sources = (pair.source for pair in pairs)
     targets = (pair.target for pair in pairs)
     if config.text.joint:
@@ -203,7 +204,8 @@ class Scorer:
         self.config, self.tokenizers, self.valid = config, tokenizers, valid
         # `valid` leaves some pairs out, so the texts come from its own numbering.
         self.texts = [pairs[int(line)] for line in valid.numbers[: config.training.validate_bleu]]
-        self.signature = ""
+        # The signature does not depend on what is scored, and a resumed run may have no validation of its own.
+        self.signature = metrics.bleu(["a"], ["a"], config.training.bleu_tokenize).signature
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         assert isinstance(model, EncoderDecoder)
@@ -215,9 +217,8 @@ class Scorer:
         scores = {name: scores[name] for name in ("loss", "perplexity")}
         if self.texts:
             tokenize = self.config.training.bleu_tokenize
-            references = [self.tokenizers.target.normalise(pair.target) for pair in self.texts]
-            bleu = metrics.bleu(self.translate(model), references, tokenize)
-            scores["bleu"], self.signature = bleu.value, bleu.signature
+            references = [pair.target for pair in self.texts]
+            scores["bleu"] = metrics.bleu(self.translate(model), references, tokenize).value
         return scores
 
     def translate(self, model: EncoderDecoder) -> list[str]:
