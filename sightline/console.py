@@ -73,14 +73,30 @@ def keeping(path: Path) -> Iterator[TextIO]:
     partial = path.with_name(f"{path.name}.partial")
     if path.exists() and not path.is_file():  # a device or a pipe
         partial = path
-    with open(partial, "w", encoding="utf-8") as stream:
-        try:
+    try:
+        with open(partial, "w", encoding="utf-8") as stream:
             yield stream
-        except BaseException:
-            say(f"what was done so far is in {partial}")
-            raise
+    except BrokenPipeError:
+        raise
+    except SightlineError as error:
+        raise SightlineError(f"{error}{_left(partial)}") from None
+    except OSError as error:
+        raise SightlineError(f"{path}: cannot write: {error.strerror or error}{_left(partial)}") from None
+    except KeyboardInterrupt:
+        say(f"interrupted{_left(partial)}")
+        raise
     if partial != path:
         os.replace(partial, path)
+
+
+def _left(partial: Path) -> str:
+    """Where the lines are that were written before a mistake; a file without any goes."""
+    if not partial.is_file():
+        return ""
+    if partial.stat().st_size:
+        return f"; the lines before it are in {partial}"
+    partial.unlink()
+    return ""
 
 
 def program() -> str:

@@ -62,16 +62,33 @@ def test_error_rate(command: Command, trained: Any, pairs: Path, gold: Path) -> 
     assert done.code == 0
     predicted = [parse_links(line)[0] for line in done.out.split("\n")[:-1]]
     rate = alignment_error_rate(predicted, [parse_links(line)[0] for line in GOLD])
-    assert done.err == (
-        f"alignment error rate {100 * rate:.2f}% (all layers, all heads, the row that predicts the token)\n"
-    )
+    first, second = done.err.splitlines()
+    assert first == f"alignment error rate {100 * rate:.2f}% (all layers, all heads, the row that predicts the token)"
+    assert second.endswith("% (all layers, all heads, the row that consumes the token)")
+    turned = command("align", trained("bahdanau"), "--pairs", pairs, "--gold", gold, "--reading", "consumes")
+    assert turned.err.splitlines() == [second, first]
+
+
+def test_gold_may_count_from_one(command: Command, trained: Any, pairs: Path, gold: Path, tmp_path: Path) -> None:
+    shifted = [re.sub(r"\d+", lambda found: str(int(found[0]) + 1), line) for line in GOLD]
+    path = write_lines(tmp_path / "from-one", shifted)
+    options = ["align", trained("bahdanau"), "--pairs", pairs, "--gold"]
+    assert command(*options, path, "--gold-from-one").err == command(*options, gold).err
+    assert "say --gold-from-one" in command(*options, path).mistake()
+
+
+def test_wrong_gold_chooses_nothing(command: Command, own: Path, pairs: Path, tmp_path: Path) -> None:
+    before = (own / "config.yaml").read_bytes()
+    path = write_lines(tmp_path / "gold", [*GOLD[:-1], "0-99"])
+    assert "link 0-99" in command("align", own, "--pairs", pairs, "--gold", path, "--choose").mistake()
+    assert (own / "config.yaml").read_bytes() == before
 
 
 def test_the_best_head_is_kept_in_the_model(command: Command, own: Path, pairs: Path, gold: Path) -> None:
     before = command("align", own, "--pairs", pairs, "--gold", gold)
     done = command("align", own, "--pairs", pairs, "--gold", gold, "--choose")
     assert done.code == 0
-    assert "the best: " in done.err
+    assert "the best on these sentences" in done.err
     assert "kept in the model's config.yaml" in done.err
     chosen = read_config(own).alignment
     assert f"the row that {chosen.reading} the token" in done.err
@@ -133,7 +150,7 @@ def test_in_the_terminal(command: Command, trained: Any, tmp_path: Path) -> None
     [
         (GOLD[:-1], "gold: 11 lines of links for 12 sentence pairs"),
         (["0-0", "x", *GOLD[2:]], "gold, line 2: 'x' is not a link"),
-        ([*GOLD[:-1], "0-99"], "gold, line 12: link 0-99, but the sentences have"),
+        ([*GOLD[:-1], "0-99"], "gold, line 12: link 0-99 (from 0), but the sentences have"),
     ],
 )
 def test_gold_that_does_not_fit(

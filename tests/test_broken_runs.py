@@ -56,7 +56,8 @@ def test_full_disk(command: Command, model: Path, toy_pairs: Path, tmp_path: Pat
     output = write_lines(tmp_path / "kept", ["what was there before"])
     with full_disk(5_000):
         done = command("translate", model, source, "--beam", 1, "--output", output)
-    assert "kept: cannot write" in done.mistake()
+    assert "kept: cannot write: File too large; the lines before it are in" in done.mistake()
+    assert set((tmp_path / "kept.partial").read_text().splitlines()[:-1]) == {"A B C D"}
     assert output.read_text() == "what was there before\n"
     run = tmp_path / "run"
     line = [

@@ -106,9 +106,10 @@ def test_a_run_needs_no_yaml(command: Command, toy_pairs: Path, tmp_path: Path) 
     assert (done.code, done.out) == (0, "")
     lines = done.err.splitlines()
     assert lines[0] == "held out 20 of 400 pairs for validation (no sentence is in both parts)"
-    assert lines[1].startswith("tokenizer: unigram, ")
-    assert lines[2].startswith("transformer: 1,8")
-    assert lines[2].endswith("parameters; 5 updates, batches of 2,048 tokens, highest learning rate 0.003")
+    assert lines[1] == "learning the tokenizer from 380 pairs"
+    assert lines[2].startswith("tokenizer: unigram, ")
+    assert lines[3].startswith("transformer: 1,8")
+    assert lines[3].endswith("parameters; 5 updates, batches of 2,048 tokens, highest learning rate 0.003")
     config = (output / "config.yaml").read_text()
     assert "embedding: 128" in config
     assert "batch_tokens: 2048" in config
