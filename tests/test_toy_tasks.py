@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.toy_tasks import Example, accuracy, copy_pairs, mirrored, set_reading, write_pairs
+from benchmarks.toy_tasks import Example, accuracy, copy_pairs, mirrored, write_pairs
 from sightline.cli import app
 
 SYMBOLS = "abcdefgh"
@@ -53,8 +53,8 @@ class Learnt:
     def mirrored(self, test: Sequence[Example], reading: str) -> float:
         """The share of symbols whose strongest weight is on the mirrored one."""
         write_pairs(self.folder / "test.tsv", test)
-        set_reading(self.model, reading)
-        return mirrored(command(["align", str(self.model), "--pairs", str(self.folder / "test.tsv")]), sides(test))
+        align = ["align", str(self.model), "--pairs", str(self.folder / "test.tsv"), "--reading", reading]
+        return mirrored(command(align), sides(test))
 
 
 def command(arguments: list[str]) -> list[str]:
