@@ -9,6 +9,7 @@ import pytest
 from sightline.config import RECIPES, ModelConfig, RunConfig, TextConfig, build_config
 from sightline.models import Sizes, build_model, most_tokens, parameter_count
 from sightline.sizes import LEAST_UPDATES, Corpus, choose_held_out, choose_vocabulary, fill
+from sightline.training.schedules import noam, schedule
 
 SMALL, MIDDLE, LARGE = Corpus(1_000, 10_000), Corpus(100_000, 2_000_000), Corpus(5_000_000, 100_000_000)
 
@@ -97,3 +98,13 @@ def test_held_out() -> None:
 def test_the_longest_that_parts_can_take(recipe: str, values: dict[str, Any], expected: tuple[int, int]) -> None:
     model: ModelConfig = build_config({"model": values}, recipe).model
     assert most_tokens(model) == expected
+
+
+@pytest.mark.parametrize("warmup", [None, 300])
+def test_noam_without_a_rate_is_the_papers(warmup: int | None) -> None:
+    given = {"training": {"schedule": "noam", "max_steps": 2000, "warmup": warmup}, "model": {"embedding": 64}}
+    filled = fill(build_config(given, "transformer"), Corpus(1000, 20_000)).training
+    course = schedule(filled)
+    assert filled.warmup == (warmup or 500)
+    for step in (1, 250, filled.warmup, 4 * filled.warmup):
+        assert course.rate(step) == pytest.approx(noam(step, 64, filled.warmup))
