@@ -295,7 +295,7 @@ class Trainer:
             examples = ", ".join(str(index) for index in indices[:10]) + more
             raise SightlineError(
                 f"step {self.state.step}: loss or gradient not finite {SKIPS_ALLOWED} times in a row, last with "
-                f"pairs {examples} of the training part (counted from 0); lower training.learning_rate, or look at these pairs"
+                f"pairs {examples} of the training part (from 0); lower training.learning_rate, or look at these pairs"
             )
 
     def _account(self, tokens: int, started: float, loss: float, rate: float) -> None:
