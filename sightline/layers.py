@@ -40,8 +40,8 @@ gelu_tanh = partial(F.gelu, approximate="tanh")
 class Dropout(nn.Module):
     """Sets a share of the activations to zero while training, and scales up the rest.
 
-    On a CPU torch draws one 64-bit number for each activation, which takes a tenth of the time of training a small
-    model; 16 bits are enough, so one draw serves four.
+    On a CPU drawing the random numbers is a noticeable part of training a small model; 16 bits are enough for one
+    activation, so one 64-bit draw serves four.
     """
 
     def __init__(self, rate: float) -> None:
