@@ -117,6 +117,9 @@ class ModelConfig(Section):
         description="share weights: output = target embedding; all = source embedding too (joint vocabulary)",
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
+    activation_dropout: float = Field(
+        0.0, ge=0, lt=1, description="transformer: share dropped inside the feed-forward layer too (the paper: none)"
+    )
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="share of attention weights dropped while training")
     positions: Literal["sinusoidal", "learned", "none"] = Field("sinusoidal", description="how a position is told")
     max_positions: int = Field(1024, ge=1, description="learned positions: the longest sequence")

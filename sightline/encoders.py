@@ -17,6 +17,7 @@ from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Final, Memory
 from sightline.layers import Dropout, FeedForward, Residual, Stack, make_norm
+from sightline.recurrence import scan
 
 
 class Encoder(nn.Module, ABC):
@@ -57,27 +58,64 @@ class RecurrentEncoder(Encoder):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.layers, self.directions, self.backwards = layers, 1 + bidirectional, backwards
+        self.kind, self.layers, self.directions, self.backwards = kind, layers, 1 + bidirectional, backwards
         self.width = width * self.directions
         between = dropout if layers > 1 else 0.0  # torch warns of dropout that has no layer to follow
         self.network = self.KINDS[kind](
             inputs, width, layers, batch_first=True, bidirectional=bidirectional, dropout=between
         )
+        self.between = Dropout(between)
         self.dropout = Dropout(dropout)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
         if self.backwards:
             embedded = reverse(embedded, mask)
+        run = self.walk if embedded.device.type == "cpu" else self.packed
+        states, hidden, cell = run(embedded, mask)
+        if self.backwards:
+            # Read from the end, the second direction is the one that goes forward: it takes the first half.
+            states = torch.cat(reverse(states, mask).chunk(self.directions, -1)[::-1], -1)
+        final = Final(self.join(hidden), None if cell is None else self.join(cell), self.directions == 2)
+        return Memory(self.dropout(states), mask, final)
+
+    def packed(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """torch's network: states `(B, S, d)`, last hidden states and cells `(L · directions, B, n)`."""
         lengths = mask.sum(-1).cpu()
         packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
         outputs, last = self.network(packed)
         states, _ = pad_packed_sequence(outputs, batch_first=True, total_length=mask.size(1))
-        if self.backwards:
-            # Read from the end, the second direction is the one that goes forward: it takes the first half.
-            states = torch.cat(reverse(states, mask).chunk(self.directions, -1)[::-1], -1)
         hidden, cell = last if isinstance(last, tuple) else (last, None)
-        final = Final(self.join(hidden), None if cell is None else self.join(cell), self.directions == 2)
-        return Memory(self.dropout(states), mask, final)
+        return states, hidden, cell
+
+    def walk(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The same with the network's own weights, layer by layer and direction by direction; faster on a CPU."""
+        real = mask[..., None]
+        rows, last = torch.arange(mask.size(0)), mask.sum(-1) - 1
+        hiddens: list[Tensor] = []
+        cells: list[Tensor] = []
+        for layer in range(self.layers):
+            embedded = self.between(embedded) if layer else embedded
+            ways = []
+            for suffix in ("", "_reverse")[: self.directions]:
+                given = reverse(embedded, mask) if suffix else embedded
+                outputs, memories = self.one_way(given.transpose(0, 1), f"_l{layer}{suffix}")
+                hiddens.append(outputs[last, rows])
+                if memories is not None:
+                    cells.append(memories[last, rows])
+                outputs = outputs.transpose(0, 1)
+                ways.append(reverse(outputs, mask) if suffix else outputs)
+            embedded = (torch.cat(ways, -1) if len(ways) > 1 else ways[0]).where(real, 0.0)
+        return embedded, torch.stack(hiddens), torch.stack(cells) if cells else None
+
+    def one_way(self, given: Tensor, name: str) -> tuple[Tensor, Tensor | None]:
+        """One layer in one direction, `(S, B, e)` to hidden states and cells `(S, B, n)`."""
+        parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        enter, weight, bias, bias_hidden = (getattr(self.network, part + name) for part in parts)
+        if self.kind != "gru":
+            bias = bias + bias_hidden
+        zeros = given.new_zeros(given.size(1), weight.size(1))
+        projected = F.linear(given, enter, bias)
+        return scan(self.kind, projected, weight, bias_hidden, zeros, zeros if self.kind == "lstm" else None)
 
     def join(self, last: Tensor) -> Tensor:
         """torch's `(L · directions, B, n)` to `(B, L, d)`, the forward half first."""

@@ -52,13 +52,21 @@ class Dropout(nn.Module):
         """Any shape, to the same shape."""
         if not self.training or self.rate == 0:
             return values
-        if values.device.type != "cpu":
-            return F.dropout(values, self.rate)
+        return values * self.factors(values) if values.device.type == "cpu" else F.dropout(values, self.rate)
+
+    def added(self, states: Tensor, values: Tensor) -> Tensor:
+        """`states + dropout(values)`, in one pass over both."""
+        if self.training and self.rate and values.device.type == "cpu" and values.dtype == states.dtype:
+            return torch.addcmul(states, values, self.factors(values))
+        return states + self(values)
+
+    def factors(self, values: Tensor) -> Tensor:
+        """What to multiply `values` with: 0 for a share of them, `1 / (1 - share)` for the others."""
         count = values.numel()
         draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
         bits = draws.view(torch.int16)[:count].view(values.shape)
         kept = bits >= round(self.rate * 2**16) - 2**15
-        return values * kept.to(values.dtype).mul_(1 / (1 - self.rate))
+        return kept.to(values.dtype).mul_(1 / (1 - self.rate))
 
 
 class Embedding(nn.Module):
@@ -103,7 +111,7 @@ class FeedForward(nn.Module):
     """
 
     ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {  # noqa: RUF012
-        "relu": (F.relu, False),
+        "relu": (F.relu_, False),
         "gelu": (F.gelu, False),
         "gelu_tanh": (gelu_tanh, False),
         "geglu": (gelu_tanh, True),
@@ -148,5 +156,5 @@ class Residual(nn.Module):
     def forward(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """`(B, T, d)` to `(B, T, d)`."""
         if self.before:
-            return states + self.dropout(sublayer(self.norm(states)))
-        return self.norm(states + self.dropout(sublayer(states)))
+            return self.dropout.added(states, sublayer(self.norm(states)))
+        return self.norm(self.dropout.added(states, sublayer(states)))

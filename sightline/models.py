@@ -207,7 +207,7 @@ def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     for _ in range(number(decoder.layers)):
         attention = make_heads(config, width, number(decoder.heads))
         cross = make_heads(config, width, number(decoder.heads))
-        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.dropout)
+        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
         layers.append(
             TransformerDecoderLayer(attention, cross, feedforward, config.norm, config.norm_position, config.dropout)
         )
@@ -287,7 +287,7 @@ def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
         stack = [
             TransformerEncoderLayer(
                 make_heads(config, inputs, number(encoder.heads)),
-                FeedForward(inputs, number(encoder.feedforward), config.activation, dropout),
+                FeedForward(inputs, number(encoder.feedforward), config.activation, config.activation_dropout),
                 config.norm,
                 config.norm_position,
                 dropout,

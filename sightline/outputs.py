@@ -7,7 +7,8 @@ Shapes: N tokens, d width of a feature, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,94 @@ from torch.nn import functional as F
 
 # Large enough for a good matrix product, small enough that a chunk's logits stay in the cache.
 CHUNK = 256
+
+
+class _Sums(NamedTuple):
+    """Smoothed and plain loss, and where they are wanted the gradients of the smoothed one."""
+
+    smoothed: Tensor
+    plain: Tensor
+    by_features: Tensor | None = None
+    by_weight: Tensor | None = None
+    by_bias: Tensor | None = None
+
+
+def _straightforward(
+    features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, learning: bool
+) -> _Sums:
+    """Chunk by chunk: log-softmax, loss, and the gradient by the logits, p - q, q the smoothed target."""
+    by_features = torch.empty_like(features) if learning else None
+    by_weight = torch.zeros_like(weight) if learning else None
+    by_bias = torch.zeros_like(bias) if learning else None
+    smoothed, plain = features.new_zeros(()), features.new_zeros(())
+    spread = smoothing / weight.size(0)
+    for start in range(0, features.size(0), CHUNK):
+        part, index = features[start : start + CHUNK], targets[start : start + CHUNK, None]
+        log_probs = F.log_softmax(torch.addmm(bias, part, weight.T), -1)
+        nll = -log_probs.gather(1, index).sum()
+        plain += nll
+        smoothed += (1 - smoothing) * nll
+        if smoothing:
+            smoothed -= spread * log_probs.sum()
+        if by_features is None or by_weight is None or by_bias is None:
+            continue
+        gradient = log_probs.exp_()
+        if smoothing:
+            gradient -= spread
+        gradient.scatter_add_(1, index, gradient.new_full(index.shape, smoothing - 1))
+        torch.mm(gradient, weight, out=by_features[start : start + CHUNK])
+        by_weight.addmm_(gradient.T, part)
+        by_bias += gradient.sum(0)
+    return _Sums(smoothed, plain, by_features, by_weight, by_bias)
+
+
+def _few_passes(
+    features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smoothing: float, learning: bool
+) -> _Sums | None:
+    """The same, touching a chunk's `(n, V)` tensor once outside its matrix products; None where it could overflow.
+
+    With E = exp(X Wᵀ) and s = E eᵇ the softmax is E eᵇ / s. Neither eᵇ nor 1/s need ever be applied to E: they scale
+    the rows of W, of X and of the gradients. The uniform part of a smoothed target is a sum over W, or over X, known
+    without E. What is left is one exponential and the place of each right token.
+    """
+    count, vocabulary = features.size(0), weight.size(0)
+    low, high = torch.finfo(features.dtype).tiny ** 0.5, torch.finfo(features.dtype).max ** 0.5
+    if not bias.abs().max() < math.log(high):
+        return None
+    factors = bias.exp()
+    scaled = weight * factors[:, None]
+    by_features, by_weight, by_bias = torch.empty_like(features), torch.zeros_like(weight), torch.zeros_like(bias)
+    totals, right = features.new_empty(count), features.new_empty(count)
+    buffer = features.new_empty(min(CHUNK, count), vocabulary)
+    for start in range(0, count, CHUNK):
+        here = slice(start, min(start + CHUNK, count))
+        part, index = features[here], targets[here, None]
+        values = torch.mm(part, weight.T, out=buffer[: part.size(0)])
+        right[here] = values.gather(1, index).squeeze(1)
+        values.exp_()
+        sums = torch.mv(values, factors, out=totals[here])
+        smallest, largest = sums.aminmax()
+        if not (smallest > low and largest < high):
+            return None
+        if learning:
+            values.scatter_add_(1, index, ((smoothing - 1) * sums / factors[targets[here]])[:, None])
+            inverse = sums.reciprocal()
+            torch.mm(values, scaled, out=by_features[here]).mul_(inverse[:, None])
+            by_weight.addmm_(values.T, part * inverse[:, None])
+            by_bias.addmv_(values.T, inverse)
+    logs, right = totals.log_(), right + bias[targets]
+    every = features.sum(0)  # Σ x
+    plain = (logs - right).sum()
+    spread = smoothing / vocabulary
+    columns = weight.sum(0)  # Σ w
+    uniform = smoothing * logs.sum() - spread * (torch.dot(every, columns) + count * bias.sum())
+    smoothed = (1 - smoothing) * plain + uniform
+    if not learning:
+        return _Sums(smoothed, plain)
+    by_features.sub_(columns, alpha=spread)
+    by_weight.mul_(factors[:, None]).sub_(every, alpha=spread)
+    by_bias.mul_(factors).sub_(spread * count)
+    return _Sums(smoothed, plain, by_features, by_weight, by_bias)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -32,36 +121,15 @@ class _CrossEntropy(torch.autograd.Function):
         grad_mode: bool,
     ) -> tuple[Tensor, Tensor]:
         learning = grad_mode and any(ctx.needs_input_grad)
-        grad_features = torch.empty_like(features) if learning else None
-        grad_weight = torch.zeros_like(weight) if learning else None
-        grad_bias = torch.zeros_like(bias) if learning else None
-        smoothed = features.new_zeros(())
-        plain = features.new_zeros(())
-        spread = smoothing / weight.size(0)
-        for start in range(0, features.size(0), CHUNK):
-            part = features[start : start + CHUNK]
-            index = targets[start : start + CHUNK, None]
-            log_probs = F.log_softmax(torch.addmm(bias, part, weight.T), -1)
-            nll = -log_probs.gather(1, index).sum()
-            plain += nll
-            smoothed += (1 - smoothing) * nll
-            if smoothing:
-                smoothed -= spread * log_probs.sum()
-            if grad_features is None or grad_weight is None or grad_bias is None:
-                continue
-            # The gradient by the logits is p - q, q the smoothed target.
-            gradient = log_probs.exp_()
-            if smoothing:
-                gradient -= spread
-            gradient.scatter_add_(1, index, gradient.new_full(index.shape, smoothing - 1))
-            torch.mm(gradient, weight, out=grad_features[start : start + CHUNK])
-            grad_weight.addmm_(gradient.T, part)
-            grad_bias += gradient.sum(0)
-        if grad_weight is not None and fixed_row is not None:
-            grad_weight[fixed_row].zero_()
-        ctx.save_for_backward(grad_features, grad_weight, grad_bias)
-        ctx.mark_non_differentiable(plain)
-        return smoothed, plain
+        arguments = (features, weight, bias, targets, smoothing, learning)
+        # Its look at the sums would make a GPU wait, and there the passes cost little.
+        sums = _few_passes(*arguments) if features.device.type == "cpu" and features.size(0) else None
+        sums = sums or _straightforward(*arguments)
+        if sums.by_weight is not None and fixed_row is not None:
+            sums.by_weight[fixed_row].zero_()
+        ctx.save_for_backward(*sums[2:])
+        ctx.mark_non_differentiable(sums.plain)
+        return sums.smoothed, sums.plain
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -97,14 +165,16 @@ class Output(nn.Module):
         The smoothed target gives the right token 1 - ε and then spreads ε over all V tokens, the right one
         included, as torch's `cross_entropy` does. No gradient flows through the plain sum.
         """
-        sums: tuple[Tensor, Tensor] = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-            # Inside the function autograd is always off: whether a gradient is wanted must be asked out here.
-            features,
-            self.weight,
-            self.bias,
-            targets,
-            smoothing,
-            self.fixed_row,
-            torch.is_grad_enabled(),
-        )
+        # Inside the function autograd is always off: whether a gradient is wanted must be asked out here.
+        learning = torch.is_grad_enabled()
+        with torch.autocast(features.device.type, enabled=False):  # a loss wants its full precision
+            sums: tuple[Tensor, Tensor] = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+                features.float() if features.dtype in (torch.bfloat16, torch.float16) else features,
+                self.weight,
+                self.bias,
+                targets,
+                smoothing,
+                self.fixed_row,
+                learning,
+            )
         return sums

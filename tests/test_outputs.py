@@ -119,10 +119,42 @@ def test_no_gradient_is_worked_out_when_none_is_wanted(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch, "mm", lambda *given, **named: products.append(1) or multiply(*given, **named))
     with torch.no_grad():
         quiet = output.nll(features, targets, 0.1)
-    assert not products
+    assert len(products) == 2  # the logits of each chunk
     assert not quiet[0].requires_grad
     torch.testing.assert_close(quiet, tuple(value.detach() for value in output.nll(features, targets, 0.1)))
-    assert len(products) == 2
+    assert len(products) == 2 + 4
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("count", [1, CHUNK + 1])
+def test_few_passes_equal_the_straightforward_ones(count: int, smoothing: float) -> None:
+    output, features, targets = make(count)
+    given = (features.detach(), output.weight.detach(), output.bias.detach(), targets, smoothing, True)
+    few = outputs._few_passes(*given)
+    assert few is not None
+    torch.testing.assert_close(few, outputs._straightforward(*given))
+
+
+@pytest.mark.parametrize("size", [1e3, -1e3, float("nan")])
+@pytest.mark.parametrize("where", ["features", "bias"])
+def test_where_few_passes_would_overflow_the_straightforward_ones_step_in(size: float, where: str) -> None:
+    """Logits far from zero: an exponential without their maximum taken off is infinite, or zero everywhere."""
+    output, features, targets = make(3)
+    output.float()
+    with torch.no_grad():
+        output.weight.abs_()
+        features = features.detach().float()
+        (features if where == "features" else output.bias).fill_(size)
+    features.requires_grad_()
+    given = (features.detach(), output.weight.detach(), output.bias.detach(), targets, 0.1, True)
+    assert outputs._few_passes(*given) is None
+    smoothed, _ = output.nll(features, targets, 0.1)
+    expected = F.cross_entropy(
+        F.linear(features, output.weight, output.bias), targets, reduction="sum", label_smoothing=0.1
+    )
+    torch.testing.assert_close(smoothed, expected, equal_nan=True)
+    ours, theirs = gradients(smoothed, output, features), gradients(expected, output, features)
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
 def test_the_plain_sum_carries_no_gradient() -> None:

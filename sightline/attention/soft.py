@@ -6,6 +6,7 @@ Shapes: B sentences, T queries (decoding: the hypotheses of a sentence), S keys,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -43,13 +44,22 @@ class SoftAttention(Tapped, ABC):
     def weigh(self, queries: Tensor, shared: dict[str, Tensor], positions: Tensor) -> Tensor:
         """Queries `(B, T, d_q)`, shared tensors, and the queries' positions `(T,)` to weights `(B, T, S)`."""
 
-    def forward(self, queries: Tensor, shared: dict[str, Tensor], positions: Tensor) -> Attended:
-        """Queries `(B, T, d_q)` at target positions `(T,)`, from 0, look at what `prepare` made."""
+    def forward(
+        self,
+        queries: Tensor,
+        shared: dict[str, Tensor],
+        positions: Tensor,
+        mix: Callable[[Tensor], Tensor] | None = None,
+    ) -> Attended:
+        """Queries `(B, T, d_q)` at target positions `(T,)`, from 0, look at what `prepare` made.
+
+        `mix`, weights `(B, T, S)` to contexts `(B, T, d_k)`, may stand in for the product with the values.
+        """
         weights = self.weigh(queries, shared, positions)
         if self.tap is not None:
             self.tap.record(weights[:, None])
         mixed = F.dropout(weights, self.dropout, self.training and self.dropout > 0)
-        return Attended(mixed @ shared["values"], weights)
+        return Attended(mix(mixed) if mix else mixed @ shared["values"], weights)
 
 
 class GlobalAttention(SoftAttention):

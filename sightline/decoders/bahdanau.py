@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sightline.attention.soft import SoftAttention
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder
+from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
 from sightline.state import State
@@ -55,13 +55,16 @@ class BahdanauDecoder(Decoder):
     def start(self, memory: Memory) -> State:
         return State(self.attention.prepare(memory.states, memory.mask), self.bridge(memory))
 
-    def advance(self, projected: Tensor, state: State) -> tuple[State, Tensor, Tensor, Tensor]:
+    def advance(
+        self, projected: Tensor, state: State, loop: Loop | None = None
+    ) -> tuple[State, Tensor, Tensor, Tensor]:
         """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, context and weights."""
         before = state.own[self.cells.top]
         position = torch.tensor([state.position], device=before.device)
-        looked = self.attention(before.view(-1, state.width, before.size(-1)), state.shared, position)
+        queries, mix = before.view(-1, state.width, before.size(-1)), loop.mix if loop else None
+        looked = self.attention(queries, state.shared, position, mix)
         context = looked.context.flatten(0, 1)
-        after = state.advance(self.cells.step(projected, context, state.own))
+        after = state.advance(self.cells.step(projected, context, state.own, loop.weights if loop else None))
         read = after.own[self.cells.top] if self.updated else before
         return after, read, context, looked.weights.flatten(0, 1)
 
@@ -71,9 +74,10 @@ class BahdanauDecoder(Decoder):
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
+        loop = Loop.over(self.cells, state)
         reads, contexts, weights = [], [], []
         for projected in self.cells.project(embedded).unbind(1):
-            state, read, context, weight = self.advance(projected, state)
+            state, read, context, weight = self.advance(projected, state, loop)
             reads.append(read)
             contexts.append(context)
             weights.append(weight)

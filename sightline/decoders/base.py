@@ -9,11 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sightline.batch import Memory
+from sightline.decoders.cells import CellStack, Shared
+from sightline.repeated import RepeatedValues
 from sightline.state import State
 
 
@@ -46,6 +49,18 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         """All tokens at once, `(B, T, e)`: the start symbol and the targets but the last."""
+
+
+class Loop(NamedTuple):
+    """What the steps of a recurrent decoder's full pass share: see `sightline.repeated`."""
+
+    weights: list[Shared]
+    mix: Callable[[Tensor], Tensor]
+
+    @classmethod
+    def over(cls, cells: CellStack, state: State) -> Loop:
+        """The loop that starts from `state`."""
+        return cls([cell.shared() for cell in cells.cells], RepeatedValues(state.shared["values"]).mixed)
 
 
 class Bridge(nn.Module):

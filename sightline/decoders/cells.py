@@ -7,13 +7,24 @@ Shapes: R rows, T positions, e width of the token part, x of the extra part, n o
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sightline.layers import Dropout, Stack
+from sightline.recurrence import scan
+from sightline.repeated import RepeatedWeight
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+
+
+class Shared(NamedTuple):
+    """A cell's weights as the steps of a loop share them."""
+
+    extra: RepeatedWeight | None
+    hidden: RepeatedWeight
 
 
 class Cell(nn.Module):
@@ -45,15 +56,27 @@ class Cell(nn.Module):
         bias = self.bias_input if self.kind == "gru" else self.bias_input + self.bias_hidden
         return F.linear(tokens, self.weight_token, bias)
 
+    def shared(self) -> Shared:
+        """The weights for a loop over many steps."""
+        extra = None if self.weight_extra is None else RepeatedWeight(self.weight_extra)
+        return Shared(extra, RepeatedWeight(self.weight_hidden))
+
     def step(
-        self, projected: Tensor, extra: Tensor | None, hidden: Tensor, cell: Tensor | None
+        self,
+        projected: Tensor,
+        extra: Tensor | None,
+        hidden: Tensor,
+        cell: Tensor | None,
+        weights: Shared | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Projected tokens `(R, G n)`, extra parts `(R, x)` and states `(R, n)` to the next states."""
-        if extra is not None and self.weight_extra is not None:
-            projected = torch.addmm(projected, extra, self.weight_extra.T)
+        weights = weights or self.shared()
+        if extra is not None and weights.extra is not None:
+            projected = weights.extra.added(projected, extra)
         if self.kind == "gru":
-            return self._gru(projected, F.linear(hidden, self.weight_hidden, self.bias_hidden), hidden), None
-        gates = torch.addmm(projected, hidden, self.weight_hidden.T)
+            carried = weights.hidden.added(self.bias_hidden.expand_as(projected), hidden)
+            return self._gru(projected, carried, hidden), None
+        gates = weights.hidden.added(projected, hidden)
         if cell is None:
             return torch.tanh(gates), None
         return self._lstm(gates, cell)
@@ -61,23 +84,15 @@ class Cell(nn.Module):
     def sequence(
         self, tokens: Tensor, extra: Tensor | None, hidden: Tensor, cell: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """All of `(B, T, e)` at once through torch's own loop: outputs `(B, T, n)` and last states `(B, n)`.
+        """All of `(B, T, e)` at once: outputs `(B, T, n)` and last states `(B, n)`.
 
         The extra part `(B, x)` is the same at every step.
         """
-        weight: Tensor = self.weight_token
+        projected = self.project(tokens.transpose(0, 1))
         if extra is not None and self.weight_extra is not None:
-            tokens = torch.cat([tokens, extra[:, None].expand(-1, tokens.size(1), -1)], -1)
-            weight = torch.cat([weight, self.weight_extra], 1)
-        weights = [weight, self.weight_hidden, self.bias_input, self.bias_hidden]
-        # biases, one layer, no dropout, training or not, one direction, batch first
-        settings = (True, 1, 0.0, self.training, False, True)
-        if cell is not None:
-            outputs, hidden, cell = torch.lstm(tokens, (hidden[None], cell[None]), weights, *settings)
-            return outputs, hidden[0], cell[0]
-        network = torch.gru if self.kind == "gru" else torch.rnn_tanh
-        outputs, hidden = network(tokens, hidden[None], weights, *settings)
-        return outputs, hidden[0], None
+            projected = projected + extra @ self.weight_extra.T
+        outputs, cells = scan(self.kind, projected, self.weight_hidden, self.bias_hidden, hidden, cell)
+        return outputs.transpose(0, 1), outputs[-1], None if cells is None else cells[-1]
 
     def _gru(self, given: Tensor, carried: Tensor, hidden: Tensor) -> Tensor:
         n = self.width
@@ -116,13 +131,20 @@ class CellStack(nn.Module):
         """Token parts `(…, e)` to the first layer's gates."""
         return self.cells[0].project(tokens)
 
-    def step(self, projected: Tensor, extra: Tensor | None, states: dict[str, Tensor]) -> dict[str, Tensor]:
+    def step(
+        self,
+        projected: Tensor,
+        extra: Tensor | None,
+        states: dict[str, Tensor],
+        weights: list[Shared] | None = None,
+    ) -> dict[str, Tensor]:
         """One step of all layers: projected tokens `(R, G n)`, extra `(R, x)`, states `(R, n)`."""
         result: dict[str, Tensor] = {}
         for layer, cell in enumerate(self.cells):
             if layer:
                 projected, extra = cell.project(self.dropout(result[f"hidden.{layer - 1}"])), None
-            hidden, memory = cell.step(projected, extra, states[f"hidden.{layer}"], states.get(f"cell.{layer}"))
+            before = states[f"hidden.{layer}"], states.get(f"cell.{layer}")
+            hidden, memory = cell.step(projected, extra, *before, weights[layer] if weights else None)
             _put(result, layer, hidden, memory)
         return result
 

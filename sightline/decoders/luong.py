@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sightline.attention.soft import SoftAttention
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder
+from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
 from sightline.state import State
@@ -44,18 +44,21 @@ class LuongDecoder(Decoder):
             own = {**own, "fed": torch.zeros_like(own[self.cells.top])}
         return State(self.attention.prepare(memory.states, memory.mask), own)
 
-    def look(self, hidden: Tensor, shared: dict[str, Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
+    def look(
+        self, hidden: Tensor, shared: dict[str, Tensor], positions: Tensor, loop: Loop | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Top states `(B, T, n)` at positions `(T,)` to attentional vectors `(B, T, n)` and weights `(B, T, S)`."""
-        looked = self.attention(hidden, shared, positions)
+        looked = self.attention(hidden, shared, positions, loop.mix if loop else None)
         attentional = torch.tanh(self.combine(torch.cat([looked.context, hidden], -1)))
         return self.dropout(attentional), looked.weights
 
-    def advance(self, projected: Tensor, state: State) -> Decoded:
+    def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> Decoded:
         """One step from projected tokens `(R, G n)`."""
-        own = self.cells.step(projected, state.own.get("fed"), state.own)
+        own = self.cells.step(projected, state.own.get("fed"), state.own, loop.weights if loop else None)
         hidden = own[self.cells.top]
         position = torch.tensor([state.position], device=hidden.device)
-        attentional, weights = self.look(hidden.view(-1, state.width, hidden.size(-1)), state.shared, position)
+        queries = hidden.view(-1, state.width, hidden.size(-1))
+        attentional, weights = self.look(queries, state.shared, position, loop)
         features = attentional.flatten(0, 1)
         if self.input_feeding:
             own["fed"] = features
@@ -71,9 +74,10 @@ class LuongDecoder(Decoder):
             positions = torch.arange(hidden.size(1), device=hidden.device)
             features, weights = self.look(hidden, state.shared, positions)
             return Decoded(features, State(state.shared, own, 1, embedded.size(1)), weights)
+        loop = Loop.over(self.cells, state)
         steps = []
         for projected in self.cells.project(embedded).unbind(1):
-            steps.append(self.advance(projected, state))
+            steps.append(self.advance(projected, state, loop))
             state = steps[-1].state
         features = torch.stack([step.features for step in steps], 1)
         return Decoded(features, state, torch.stack([step.weights for step in steps if step.weights is not None], 1))
