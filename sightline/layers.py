@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sightline.positions import Positions
+from sightline.randomness import dropout, dropout_factors
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -38,11 +39,7 @@ gelu_tanh = partial(F.gelu, approximate="tanh")
 
 
 class Dropout(nn.Module):
-    """Sets a share of the activations to zero while training, and scales up the rest.
-
-    On a CPU drawing the random numbers is a noticeable part of training a small model; 16 bits are enough for one
-    activation, so one 64-bit draw serves four.
-    """
+    """Sets a share of the activations to zero while training, and scales up the rest."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -50,23 +47,13 @@ class Dropout(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """Any shape, to the same shape."""
-        if not self.training or self.rate == 0:
-            return values
-        return values * self.factors(values) if values.device.type == "cpu" else F.dropout(values, self.rate)
+        return dropout(values, self.rate) if self.training else values
 
     def added(self, states: Tensor, values: Tensor) -> Tensor:
         """`states + dropout(values)`, in one pass over both."""
         if self.training and self.rate and values.device.type == "cpu" and values.dtype == states.dtype:
-            return torch.addcmul(states, values, self.factors(values))
+            return torch.addcmul(states, values, dropout_factors(values, self.rate))
         return states + self(values)
-
-    def factors(self, values: Tensor) -> Tensor:
-        """What to multiply `values` with: 0 for a share of them, `1 / (1 - share)` for the others."""
-        count = values.numel()
-        draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        bits = draws.view(torch.int16)[:count].view(values.shape)
-        kept = bits >= round(self.rate * 2**16) - 2**15
-        return kept.to(values.dtype).mul_(1 / (1 - self.rate))
 
 
 class Embedding(nn.Module):

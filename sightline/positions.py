@@ -41,10 +41,11 @@ class SinusoidalPositions(Positions):
         self.register_buffer("table", sinusoids(256, width), persistent=False)
 
     def forward(self, length: int, offset: int = 0) -> Tensor:
-        if offset + length > self.table.size(0):
-            longer = sinusoids(2 * (offset + length), self.width)
-            self.table = longer.to(self.table)
-        return self.table[offset : offset + length]
+        table = self.table
+        if offset + length > table.size(0):
+            # Another thread may be doing the same: this one uses its own table, whichever stays.
+            table = self.table = sinusoids(2 * (offset + length), self.width).to(table)
+        return table[offset : offset + length]
 
 
 class LearnedPositions(Positions):

@@ -262,7 +262,7 @@ def test_dropout_takes_weights_away_and_scales_the_rest(path: Any) -> None:
     """With the identity as values the result is the dropped-out weights themselves: rows no longer sum to 1."""
     queries, keys = random(B, H, 50, D_K), random(B, H, S, D_K)
     weights = attention_weights(queries, keys)
-    dropped = path(queries, keys, torch.eye(S, dtype=torch.float64).expand(B, H, S, S), dropout=0.25)
+    dropped = path(queries, keys, torch.eye(S, dtype=torch.float64).expand(B, H, S, S), drop=0.25)
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], (weights / 0.75)[kept])
     assert 0.7 < kept.double().mean() < 0.8

@@ -57,7 +57,7 @@ def within(name: str, package: str) -> bool:
 
 
 ALLOWED = {
-    "sightline.attention": ("sightline.attention", "sightline.positions", "sightline.errors"),
+    "sightline.attention": ("sightline.attention", "sightline.positions", "sightline.randomness", "sightline.errors"),
     "sightline.search": ("sightline.search", "sightline.batch", "sightline.state", "sightline.errors"),
 }
 

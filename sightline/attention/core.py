@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from sightline.attention.masks import causal_mask
 from sightline.attention.scores import scaled_dot
+from sightline.randomness import dropout
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -55,14 +56,14 @@ def attend_reference(
     *,
     bias: Tensor | None = None,
     causal: bool = False,
-    dropout: float = 0.0,
+    drop: float = 0.0,
 ) -> Tensor:
     """Scaled dot-product attention, written out.
 
     Queries `(B, H, T, d_k)`, keys `(B, H, S, d_k)` and values `(B, H, S, d_v)` to `(B, H, T, d_v)`.
     """
     weights = attention_weights(queries, keys, mask, bias=bias, causal=causal)
-    return F.dropout(weights, dropout, training=dropout > 0) @ values
+    return dropout(weights, drop) @ values
 
 
 def attend(
@@ -73,17 +74,19 @@ def attend(
     *,
     bias: Tensor | None = None,
     causal: bool = False,
-    dropout: float = 0.0,
+    drop: float = 0.0,
 ) -> Tensor:
     """The same as `attend_reference` through torch's fused kernel, which keeps no weights."""
+    if drop and queries.device.type == "cpu":  # there the kernel is not fused, and draws from torch's generator alone
+        return attend_reference(queries, keys, values, mask, bias=bias, causal=causal, drop=drop)
     rows, columns = queries.size(-2), keys.size(-2)
     if causal and (rows != columns or mask is not None or bias is not None):
         # torch's own flag means something else for a rectangle, and goes with no other mask.
         lower = causal_mask(rows, columns, queries.device)
         mask, causal = (lower if mask is None else mask & lower), False
     if bias is None:
-        return F.scaled_dot_product_attention(queries, keys, values, mask, dropout_p=dropout, is_causal=causal)
+        return F.scaled_dot_product_attention(queries, keys, values, mask, dropout_p=drop, is_causal=causal)
     if mask is not None:
         # A row with nothing to attend to must give zeros here too, so the smallest number will not do.
         bias = bias.masked_fill(~mask, float("-inf"))
-    return F.scaled_dot_product_attention(queries, keys, values, bias.to(queries.dtype), dropout_p=dropout)
+    return F.scaled_dot_product_attention(queries, keys, values, bias.to(queries.dtype), dropout_p=drop)

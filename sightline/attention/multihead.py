@@ -57,8 +57,8 @@ class MultiHeadAttention(Tapped):
         """Projected queries `(B, H, T, d_k)`, keys and values `(B, H, S, d_k)` to the output `(B, T, d)`."""
         if self.tap is not None:
             self.tap.record(attention_weights(queries, keys, mask, causal=causal))
-        dropout = self.dropout if self.training else 0.0
-        heads = attend(queries, keys, values, mask, causal=causal, dropout=dropout)
+        drop = self.dropout if self.training else 0.0
+        heads = attend(queries, keys, values, mask, causal=causal, drop=drop)
         return self.output(heads.transpose(1, 2).flatten(-2))
 
     def forward(

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sightline.attention.capture import Tapped
 from sightline.attention.core import masked_softmax
 from sightline.attention.masks import window_mask
 from sightline.attention.scores import Score
+from sightline.randomness import dropout
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class SoftAttention(Tapped, ABC):
         weights = self.weigh(queries, shared, positions)
         if self.tap is not None:
             self.tap.record(weights[:, None])
-        mixed = F.dropout(weights, self.dropout, self.training and self.dropout > 0)
+        mixed = dropout(weights, self.dropout) if self.training else weights
         return Attended(mix(mixed) if mix else mixed @ shared["values"], weights)
 
 
