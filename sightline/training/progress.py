@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
@@ -11,8 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
+from sightline.plot.heatmap import clean
+from sightline.plot.widths import fit
+
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 30.0
+WIDEST = 160  # columns of a sample in a log file
+
+# A source sentence, its reference, and what the model makes of it.
+Texts = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Progress(Protocol):
     def validating(self) -> None:
         """A validation begins."""
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None:
         """A validation is done."""
 
     def stop(self) -> None:
@@ -89,6 +96,16 @@ def validation_line(step: int, metrics: Mapping[str, float], best: bool) -> str:
     return f"validation at step {step}: {values}{'  (best so far)' if best else ''}"
 
 
+def sample_lines(samples: Sequence[Texts], width: int) -> list[str]:
+    """Three lines for each sample, none wider than `width` columns."""
+    names = ("source", "reference", "output")
+    return [
+        fit(f"    {name:<9}  {clean(' '.join(text.split()))}", width).rstrip()
+        for sample in samples
+        for name, text in zip(names, sample, strict=True)
+    ]
+
+
 class _Summary:
     """The words that bar and lines share. The shown loss is a running average: one batch's is too noisy to read."""
 
@@ -120,7 +137,7 @@ class Silent:
 
     def validating(self) -> None: ...
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None: ...
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -146,8 +163,9 @@ class Lines:
 
     def validating(self) -> None: ...
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
-        self._print(validation_line(step, metrics, best))
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None:
+        for line in (validation_line(step, metrics, best), *sample_lines(samples, WIDEST)):
+            self._print(line)
 
     def stop(self) -> None: ...
 
@@ -188,8 +206,10 @@ class Bar:
     def validating(self) -> None:
         self._draw(state="validating")
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
-        self._bar.console.print(validation_line(step, metrics, best), markup=False, highlight=False)
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None:
+        console = self._bar.console
+        for line in (validation_line(step, metrics, best), *sample_lines(samples, console.width)):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         self._bar.refresh()
 
     def stop(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,14 @@ from sightline.folder import (
 )
 from sightline.models import EncoderDecoder, build_model, most_tokens, parameter_count
 from sightline.performance import threads, tune_allocator
+from sightline.recordings import save_facts
 from sightline.search import SearchOptions, greedy_search
 from sightline.text import train_tokenizer
-from sightline.training.averages import average_losses
+from sightline.training.averages import average_losses, evaluating
 from sightline.training.checkpoints import CHECKPOINTS, check_settings, lasting_settings, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
+from sightline.training.tensorboard import check_tensorboard
+from sightline.training.watch import Watching, watched
 
 Say = Callable[[str], None]
 
@@ -114,7 +117,9 @@ def train(
     say(_summary(config, model))
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed)
-    scorer = Scorer(config, tokenizers, valid, valid_pairs)
+    looked_at = watched(valid.lengths) if config.training.watch else []
+    watch = Watching(output, config, tokenizers, [valid_pairs[int(valid.numbers[place])] for place in looked_at])
+    scorer = Scorer(config, tokenizers, valid, valid_pairs, watch)
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
 
     def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
@@ -127,11 +132,17 @@ def train(
     metric = config.training.metric
     validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    host = replace(host or Host(), watch=watch)
     trainer = Trainer(model.to(device), data, validation, config.training, output, settings=settings, host=host)
+    with evaluating(model):
+        watch.look(model)  # an alignment.layer or head that is not there is told before anything is trained
+    save_facts(output, _facts(config, model, tokenizers, about))
     result = trainer.run(resume)
     if result.best is not None:
         length = f"{result.steps:,} updates in {result.seconds / 60:.1f} minutes ({result.epochs:.1f} epochs)"
         write_card(result.best, {"training": length, "best validation": f"update {result.best_step:,}"})
+    if config.training.report and not result.interrupted:
+        _write_report(output, say)
     return Trained(result, config, output)
 
 
@@ -147,6 +158,8 @@ def _check_metric(config: RunConfig) -> None:
     """What the first validation would stumble over, told before anything is trained."""
     training = config.training
     metrics.check_tokenizer(training.bleu_tokenize)
+    if training.tensorboard:
+        check_tensorboard()
     if training.metric == "bleu" and not training.validate_bleu:
         raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
 
@@ -200,8 +213,10 @@ def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
 
-    def __init__(self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair]) -> None:
-        self.config, self.tokenizers, self.valid = config, tokenizers, valid
+    def __init__(
+        self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair], watch: Watching
+    ) -> None:
+        self.config, self.tokenizers, self.valid, self.watch = config, tokenizers, valid, watch
         # `valid` leaves some pairs out, so the texts come from its own numbering.
         self.texts = [pairs[int(line)] for line in valid.numbers[: config.training.validate_bleu]]
         # The signature does not depend on what is scored, and a resumed run may have no validation of its own.
@@ -218,8 +233,10 @@ class Scorer:
         if self.texts:
             tokenize = self.config.training.bleu_tokenize
             references = [pair.target for pair in self.texts]
-            scores["bleu"] = metrics.bleu(self.translate(model), references, tokenize).value
-        return scores
+            translations = self.translate(model)
+            scores["bleu"] = metrics.bleu(translations, references, tokenize).value
+            self.watch.translated(self.texts, translations)
+        return scores | self.watch.look(model)
 
     def translate(self, model: EncoderDecoder) -> list[str]:
         """The validation texts, translated greedily."""
@@ -258,6 +275,31 @@ def _names(config: RunConfig) -> list[str]:
     paths = [data.source, data.target, data.pairs, data.valid_source, data.valid_target, data.valid_pairs]
     # A name that is not UTF-8 is no text to write.
     return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in paths if path is not None]
+
+
+def _facts(config: RunConfig, model: nn.Module, tokenizers: Tokenizers, data: list[str]) -> dict[str, str]:
+    """What the report tells that no other file of the run does."""
+    sizes = tokenizers.sizes
+    entries = f"{sizes.source:,} entries, joint" if sizes.joint else f"{sizes.source:,} and {sizes.target:,} entries"
+    return {
+        "recipe": config.model.recipe,
+        "parameters": f"{parameter_count(model):,}",
+        "vocabulary": f"{config.text.tokenizer}, {entries}",
+        "data": "; ".join(data),
+        "device": str(next(model.parameters()).device),
+    }
+
+
+def _write_report(run: Path, say: Say) -> None:
+    """The run is done and saved: a report that cannot be written must not make it fail."""
+    from sightline.report import REPORT, write_report
+
+    try:
+        write_report(run, run / REPORT)
+    except SightlineError as error:
+        say(f"no report: {error}")
+    else:
+        say(f"what it did, in one page: {run / REPORT}")
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
