@@ -13,13 +13,11 @@ from rich.progress import Progress as RichProgress
 
 from sightline.plot.heatmap import clean
 from sightline.plot.widths import fit
+from sightline.training.watch import Sample
 
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 30.0
 WIDEST = 160  # columns of a sample in a log file
-
-# A source sentence, its reference, and what the model makes of it.
-Texts = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Progress(Protocol):
     def validating(self) -> None:
         """A validation begins."""
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None:
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
         """A validation is done."""
 
     def stop(self) -> None:
@@ -96,13 +94,12 @@ def validation_line(step: int, metrics: Mapping[str, float], best: bool) -> str:
     return f"validation at step {step}: {values}{'  (best so far)' if best else ''}"
 
 
-def sample_lines(samples: Sequence[Texts], width: int) -> list[str]:
+def sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
     """Three lines for each sample, none wider than `width` columns."""
-    names = ("source", "reference", "output")
     return [
         fit(f"    {name:<9}  {clean(' '.join(text.split()))}", width).rstrip()
         for sample in samples
-        for name, text in zip(names, sample, strict=True)
+        for name, text in sample._asdict().items()
     ]
 
 
@@ -137,7 +134,9 @@ class Silent:
 
     def validating(self) -> None: ...
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None: ...
+    def validated(
+        self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()
+    ) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -163,7 +162,7 @@ class Lines:
 
     def validating(self) -> None: ...
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None:
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
         for line in (validation_line(step, metrics, best), *sample_lines(samples, WIDEST)):
             self._print(line)
 
@@ -206,7 +205,7 @@ class Bar:
     def validating(self) -> None:
         self._draw(state="validating")
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Texts] = ()) -> None:
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
         console = self._bar.console
         for line in (validation_line(step, metrics, best), *sample_lines(samples, console.width)):
             console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -50,7 +50,7 @@ from sightline.training.averages import average_losses, evaluating
 from sightline.training.checkpoints import CHECKPOINTS, check_settings, lasting_settings, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
 from sightline.training.tensorboard import check_tensorboard
-from sightline.training.watch import Watching, watched
+from sightline.training.watching import Watching, watched
 
 Say = Callable[[str], None]
 

@@ -43,10 +43,10 @@ class Board:
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
         samples = values.get("samples")
         if isinstance(samples, list):
-            for number, sample in enumerate(samples, 1):
+            for place, sample in enumerate(samples, 1):
                 # Indented, so that no sign in a sentence is read as formatting.
                 text = "\n".join(f"    {name:<9}  {' '.join(text.split())}" for name, text in sample.items())
-                self._writer.add_text(f"{kind}/sample {number}", text, step)
+                self._writer.add_text(f"{kind}/sample {place}", text, step)
         if kind == "validation":
             self._writer.flush()
 

@@ -1,31 +1,11 @@
-"""Looking over a run's shoulder: sharpness of its attention, samples, and what the report is made of.
-
-Nothing here changes training by a bit: models are looked at in evaluation mode, and no random number is drawn.
-"""
+"""What the loop tells to those who look over its shoulder; `watching.py` is who does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sightline import links
-from sightline.align import Forced, force
-from sightline.config import RunConfig
-from sightline.data import Pair
-from sightline.folder import ModelFolder, Tokenizers
-from sightline.models import EncoderDecoder
-from sightline.recordings import Seen, Translated, forget_attention, save_attention, save_translations
 from sightline.training.metrics_log import Value
-from sightline.training.tensorboard import Board
-
-# Sentences that the sharpness is measured on, and the most tokens of a side: one pass over them costs next to nothing.
-SENTENCES, LONGEST = 32, 40
-# Characters of a sentence that is shown as a sample, where there are such.
-SHORT = 60
 
 
 class Sample(NamedTuple):
@@ -63,81 +43,3 @@ class Unwatched:
         return ()
 
     def stop(self) -> None: ...
-
-
-class Watching:
-    """Watches one run: `translated` and `look` are called within a validation, `validated` keeps what they found."""
-
-    def __init__(self, run: Path, config: RunConfig, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> None:
-        """`pairs` are those to look at, see `watched`."""
-        self.run, self.config, self.tokenizers, self.pairs = run, config, tokenizers, pairs
-        self._board = Board(run) if config.training.tensorboard else None
-        self._texts: Sequence[Pair] = ()
-        self._translations: Sequence[str] = ()
-        self._seen: list[Seen] = []
-
-    def translated(self, texts: Sequence[Pair], translations: Sequence[str]) -> None:
-        """What the model makes of the validation sentences."""
-        self._texts, self._translations = texts, translations
-
-    def look(self, model: EncoderDecoder) -> dict[str, float]:
-        """The sharpness of the attention, by one pass over the watched pairs; nothing for a model without any."""
-        if not self.pairs:
-            return {}
-        alignment = self.config.alignment
-        folder = ModelFolder(self.run, self.config, self.tokenizers, model)
-        forced = force(folder, self.pairs, next(model.parameters()).device)
-        if not forced[0].sentence.layers:
-            self.pairs = ()
-            return {}
-        self._seen = [
-            Seen(one.source_words, one.target_words, one.word_layers(alignment.reading))
-            for one in spread(forced, self.config.training.watch)
-        ]
-        chosen = [links.select(one.sentence.layers, alignment.layer, alignment.head) for one in forced]
-        rows = np.concatenate([links.sharpness(weights) for weights in chosen])
-        return {"sharpness": float(rows.mean())} if len(rows) else {}
-
-    def start(self, step: int) -> None:
-        """Recordings of later steps go."""
-        forget_attention(self.run, step)
-        if self._board is not None:
-            self._board.start(step)
-
-    def line(self, values: Mapping[str, Value]) -> None:
-        """A line of the metrics file."""
-        if self._board is not None:
-            self._board.line(values)
-
-    def validated(self, step: int, best: bool) -> list[Sample]:
-        """Keeps the attention, and the translations if they are the best so far."""
-        if self._seen:
-            save_attention(self.run, step, self._seen)
-        texts, outputs = self._texts, self._translations
-        if best and texts:
-            sources, references = ([pair[side] for pair in texts] for side in (0, 1))
-            tokenize = self.config.training.bleu_tokenize
-            save_translations(self.run, Translated(step, tokenize, sources, references, list(outputs)))
-        shown = sorted(range(len(texts)), key=lambda place: max(map(len, texts[place])) > SHORT)
-        return [Sample(*texts[place], outputs[place]) for place in shown[: self.config.training.samples]]
-
-    def stop(self) -> None:
-        """Training is over."""
-        if self._board is not None:
-            self._board.stop()
-
-
-def watched(lengths: NDArray[np.int64]) -> list[int]:
-    """Which validation pairs to look at, by the tokens `(N,)` of each one's longer side: the first that are not long.
-
-    The same pairs for the same data, so that a validation can be compared with the next, and a run with another.
-    """
-    short = np.flatnonzero(lengths <= LONGEST)[:SENTENCES]
-    return [int(place) for place in (short if len(short) else np.argsort(lengths, kind="stable")[:1])]
-
-
-def spread(forced: Sequence[Forced], count: int) -> list[Forced]:
-    """`count` of these sentences, short ones and long ones."""
-    ordered = sorted(forced, key=lambda one: len(one.source_words))
-    count = min(count, len(ordered))
-    return [ordered[int((place + 0.5) * len(ordered) / count)] for place in range(count)]
