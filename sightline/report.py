@@ -21,6 +21,8 @@ from sightline.recordings import Seen, Translated, load_attention, load_facts, l
 
 REPORT, METRICS, CONFIG = "report.html", "metrics.jsonl", "config.yaml"
 EXAMPLES = 3  # of each kind
+# The scores of a validation, in the order of the table, and how exactly they are told.
+DECIMALS = {"loss": 3, "perplexity": 2, "bleu": 1, "sharpness": 3}
 
 Row = dict[str, Any]
 
@@ -87,6 +89,14 @@ def _number(row: Mapping[str, Any] | None, name: str) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
+def _told(row: Mapping[str, Any] | None, name: str) -> str:
+    """A score of a validation, to the decimals that say something."""
+    value = _number(row, name)
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:.3g}" if value >= 1e5 else f"{value:,.{DECIMALS[name]}f}"
+
+
 def _points(rows: Sequence[Row], name: str) -> list[Point]:
     return [(row["step"], _number(row, name)) for row in rows if name in row]
 
@@ -116,9 +126,9 @@ def _figures(training: Sequence[Row], last: Row, best: Row | None, facts: Mappin
     """What a reader wants to know first."""
     speeds = [speed for _, speed in _points(training, "tokens_per_second") if math.isfinite(speed)]
     figures = [
-        ("BLEU, validation", shown(_number(best, "bleu"), "number")),
-        ("perplexity", shown(_number(best, "perplexity"), "number")),
-        ("sharpness", shown(_number(best, "sharpness"), "number")),
+        ("BLEU, validation", _told(best, "bleu")),
+        ("perplexity", _told(best, "perplexity")),
+        ("sharpness", _told(best, "sharpness")),
         ("best at step", shown(_number(best, "step"), "count")),
         ("steps", f"{last['step']:,}"),
         ("minutes", f"{_number(last, 'seconds') / 60:.1f}"),
@@ -141,17 +151,17 @@ def _course(rows: Sequence[Row], training: Sequence[Row], best: Row | None) -> l
 
 
 def _table(validations: Sequence[Row]) -> Table:
-    names = [name for name in ("loss", "perplexity", "bleu", "sharpness") if any(name in row for row in validations)]
+    names = [name for name in DECIMALS if any(name in row for row in validations)]
     rows = [
         [
             f"{row['step']:,}",
             f"{_number(row, 'seconds') / 60:.1f}",
-            *(shown(_number(row, name), "number") for name in names),
+            *(_told(row, name) for name in names),
             "best so far" if row.get("best") else "",
         ]
         for row in validations
     ]
-    return Table(["step", "minutes", *names, ""], rows)
+    return Table(["step", "minutes", *(name.replace("bleu", "BLEU") for name in names), ""], rows)
 
 
 def _attention(frames: dict[int, list[Seen]], validations: Sequence[Row], configuration: str) -> Attention | None:
@@ -159,8 +169,7 @@ def _attention(frames: dict[int, list[Seen]], validations: Sequence[Row], config
         return None
     notes = {}
     for row in validations:
-        values = [("BLEU", "bleu"), ("sharpness", "sharpness")]
-        told = [f"{name} {shown(_number(row, key), 'number')}" for name, key in values if key in row]
+        told = [f"{name} {_told(row, name.lower())}" for name in ("BLEU", "sharpness") if name.lower() in row]
         notes[row["step"]] = " · ".join([*told, *(["best so far"] if row.get("best") else [])])
     last = frames[max(frames)]
     chosen = _chosen(configuration)
@@ -180,15 +189,18 @@ def _chosen(configuration: str) -> tuple[int | None, int | None]:
         return None, None
 
 
-def _sharpest(sentences: Sequence[Seen]) -> tuple[int, int] | None:
-    """The layer and head whose rows over all sentences are most decided."""
+def _sharpest(sentences: Sequence[Seen]) -> tuple[int, int | None] | None:
+    """The layer and head whose rows over all sentences are most decided; no head where a layer has one alone."""
     heads = [(layer, head) for layer, weights in enumerate(sentences[0].layers) for head in range(len(weights))]
     means = {}
     for layer, head in heads:
         rows = np.concatenate([links.sharpness(seen.layers[layer][head]) for seen in sentences])
         if len(rows):
             means[layer, head] = float(rows.mean())
-    return max(means, key=lambda each: means[each]) if len(means) > 1 else None
+    if len(means) < 2:
+        return None
+    layer, head = max(means, key=lambda each: means[each])
+    return layer, head if len(sentences[0].layers[layer]) > 1 else None
 
 
 def _lengths(translated: Translated | None) -> tuple[list[Length], str]:

@@ -107,7 +107,7 @@ function say(map) {
   const { source, target } = map.sentence;
   map.cells.forEach((cell, place) => cell.classList.toggle("lit", place === map.active));
   if (map.active === null) {
-    map.readout.textContent = "Point at a cell, or move to it with Tab and the arrow keys.";
+    map.readout.textContent = "";
     return;
   }
   const [row, column] = [Math.floor(map.active / source.length), map.active % source.length];

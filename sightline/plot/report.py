@@ -42,7 +42,7 @@ class Attention:
     frames: dict[int, list[Seen]]
     notes: dict[int, str]
     chosen: tuple[int | None, int | None] = (None, None)
-    sharpest: tuple[int, int] | None = None
+    sharpest: tuple[int, int | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ def _lengths(report: Report) -> str:
         f"<td>{length.chrf:.1f}</td></tr>"
         for length in report.lengths
     )
-    table = f'<table class="lengths"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    return f'<div class="card roller">{table}</div><p class="note">{_text(report.lengths_note)}</p>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f'<div class="card roller narrow">{table}</div><p class="note">{_text(report.lengths_note)}</p>'
 
 
 def _examples(report: Report) -> str:

@@ -100,7 +100,7 @@ def watched(lengths: NDArray[np.int64]) -> list[int]:
 
 
 def spread(forced: Sequence[Forced], count: int) -> list[Forced]:
-    """`count` of these sentences, short ones and long ones."""
-    ordered = sorted(forced, key=lambda one: len(one.source_words))
+    """`count` of these sentences, from middling to long: the shortest show little."""
+    ordered = sorted(forced, key=lambda one: len(one.source_words))[len(forced) // 3 :]
     count = min(count, len(ordered))
     return [ordered[int((place + 0.5) * len(ordered) / count)] for place in range(count)]
