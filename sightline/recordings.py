@@ -100,7 +100,10 @@ def save_attention(run: Path, step: int, sentences: Sequence[Seen]) -> None:
 
 def load_attention(run: Path) -> dict[int, list[Seen]]:
     """All recordings by their steps, in order: those of the sentences that the newest one shows."""
-    found = {step: _read_recording(path) for step, path in _recordings(run).items()}
+    found: dict[int, list[Seen]] = {}
+    for step, path in _recordings(run).items():
+        with suppress(FileNotFoundError):  # a run that goes on just now may thin them out
+            found[step] = _read_recording(path)
     shown = [_words(seen) for seen in found[max(found)]] if found else []
     return {step: sentences for step, sentences in found.items() if [_words(seen) for seen in sentences] == shown}
 
@@ -143,6 +146,8 @@ def _read_recording(path: Path) -> list[Seen]:
                 )
                 for number, sentence in enumerate(words)
             ]
+    except FileNotFoundError:
+        raise
     except (OSError, SafetensorError, ValueError, KeyError, TypeError):
         raise _unreadable(path) from None
 

@@ -141,7 +141,9 @@ def _figures(training: Sequence[Row], last: Row, best: Row | None, facts: Mappin
 def _course(rows: Sequence[Row], training: Sequence[Row], best: Row | None) -> list[tuple[str, str]]:
     """How the run went, as far as its metrics tell."""
     last = rows[-1]
-    course = [("steps", f"{last['step']:,} in {_number(last, 'seconds') / 60:.1f} minutes, epoch {last['epoch'] + 1}")]
+    course = [
+        ("steps", f"{last['step']:,} in {_number(last, 'seconds') / 60:.1f} minutes, epoch {last.get('epoch', 0) + 1}")
+    ]
     if training:
         tokens, skipped = training[-1].get("tokens", 0), training[-1].get("skipped", 0)
         course.append(("target tokens read", f"{tokens:,}"))

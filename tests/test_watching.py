@@ -204,3 +204,11 @@ def test_samples_under_a_validation() -> None:
         "    output",
     ]
     assert sample_lines([sample], 24) == ["    source     ein sehr…", "    reference  日本語 …", "    output"]
+
+
+def test_a_report_that_cannot_be_written_does_not_undo_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: Path, page: Path) -> None:
+        raise SightlineError(f"{page}: cannot write: the disk is full")
+
+    monkeypatch.setattr("sightline.training.watching.write_report", full)
+    assert run("run").result.best is not None

@@ -43,14 +43,13 @@ from sightline.folder import (
 )
 from sightline.models import EncoderDecoder, build_model, most_tokens, parameter_count
 from sightline.performance import threads, tune_allocator
-from sightline.recordings import save_facts
 from sightline.search import SearchOptions, greedy_search
 from sightline.text import train_tokenizer
-from sightline.training.averages import average_losses, evaluating
+from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, check_settings, lasting_settings, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
 from sightline.training.tensorboard import check_tensorboard
-from sightline.training.watching import Watching, watched
+from sightline.training.watching import Watching
 
 Say = Callable[[str], None]
 
@@ -117,8 +116,7 @@ def train(
     say(_summary(config, model))
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed)
-    looked_at = watched(valid.lengths) if config.training.watch else []
-    watch = Watching(output, config, tokenizers, [valid_pairs[int(valid.numbers[place])] for place in looked_at])
+    watch = Watching(output, config, tokenizers, valid, valid_pairs)
     scorer = Scorer(config, tokenizers, valid, valid_pairs, watch)
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
 
@@ -134,15 +132,13 @@ def train(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     host = replace(host or Host(), watch=watch)
     trainer = Trainer(model.to(device), data, validation, config.training, output, settings=settings, host=host)
-    with evaluating(model):
-        watch.look(model)  # an alignment.layer or head that is not there is told before anything is trained
-    save_facts(output, _facts(config, model, tokenizers, about))
+    watch.prepare(model, about)
     result = trainer.run(resume)
     if result.best is not None:
         length = f"{result.steps:,} updates in {result.seconds / 60:.1f} minutes ({result.epochs:.1f} epochs)"
         write_card(result.best, {"training": length, "best validation": f"update {result.best_step:,}"})
-    if config.training.report and not result.interrupted:
-        _write_report(output, say)
+    if not result.interrupted:
+        watch.report(say)
     return Trained(result, config, output)
 
 
@@ -275,31 +271,6 @@ def _names(config: RunConfig) -> list[str]:
     paths = [data.source, data.target, data.pairs, data.valid_source, data.valid_target, data.valid_pairs]
     # A name that is not UTF-8 is no text to write.
     return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in paths if path is not None]
-
-
-def _facts(config: RunConfig, model: nn.Module, tokenizers: Tokenizers, data: list[str]) -> dict[str, str]:
-    """What the report tells that no other file of the run does."""
-    sizes = tokenizers.sizes
-    entries = f"{sizes.source:,} entries, joint" if sizes.joint else f"{sizes.source:,} and {sizes.target:,} entries"
-    return {
-        "recipe": config.model.recipe,
-        "parameters": f"{parameter_count(model):,}",
-        "vocabulary": f"{config.text.tokenizer}, {entries}",
-        "data": "; ".join(data),
-        "device": str(next(model.parameters()).device),
-    }
-
-
-def _write_report(run: Path, say: Say) -> None:
-    """The run is done and saved: a report that cannot be written must not make it fail."""
-    from sightline.report import REPORT, write_report
-
-    try:
-        write_report(run, run / REPORT)
-    except SightlineError as error:
-        say(f"no report: {error}")
-    else:
-        say(f"what it did, in one page: {run / REPORT}")
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

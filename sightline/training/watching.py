@@ -5,7 +5,7 @@ Nothing here changes training by a bit: models are looked at in evaluation mode,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from sightline import links
 from sightline.align import Forced, force
 from sightline.config import RunConfig
-from sightline.data import Pair
+from sightline.data import EncodedPairs, Pair
+from sightline.errors import SightlineError
 from sightline.folder import ModelFolder, Tokenizers
-from sightline.models import EncoderDecoder
-from sightline.recordings import Seen, Translated, forget_attention, save_attention, save_translations
+from sightline.models import EncoderDecoder, parameter_count
+from sightline.recordings import Seen, Translated, forget_attention, save_attention, save_facts, save_translations
+from sightline.report import REPORT, write_report
+from sightline.training.averages import evaluating
 from sightline.training.metrics_log import Value
 from sightline.training.tensorboard import Board
 from sightline.training.watch import Sample
@@ -31,13 +34,46 @@ SHORT = 60
 class Watching:
     """Watches one run: `translated` and `look` are called within a validation, `validated` keeps what they found."""
 
-    def __init__(self, run: Path, config: RunConfig, tokenizers: Tokenizers, pairs: Sequence[Pair]) -> None:
-        """`pairs` are those to look at, see `watched`."""
-        self.run, self.config, self.tokenizers, self.pairs = run, config, tokenizers, pairs
+    def __init__(
+        self, run: Path, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: Sequence[Pair]
+    ) -> None:
+        """`valid` is the validation part, `pairs` the texts that its numbers refer to."""
+        self.run, self.config, self.tokenizers = run, config, tokenizers
+        places = watched(valid.lengths) if config.training.watch else []
+        self.pairs = [pairs[int(valid.numbers[place])] for place in places]
         self._board = Board(run) if config.training.tensorboard else None
         self._texts: Sequence[Pair] = ()
         self._translations: Sequence[str] = ()
         self._seen: list[Seen] = []
+
+    def prepare(self, model: EncoderDecoder, data: Sequence[str]) -> None:
+        """Keeps the facts of a run that is about to begin or to go on; `data` tells what it learns from.
+
+        A first look refuses an `alignment.layer` or head that is not there, before anything is trained.
+        """
+        with evaluating(model):
+            self.look(model)
+        sizes = self.tokenizers.sizes
+        entries = f"{sizes.source:,} entries" + (", joint" if sizes.joint else f" and {sizes.target:,}")
+        facts = {
+            "recipe": self.config.model.recipe,
+            "parameters": f"{parameter_count(model):,}",
+            "vocabulary": f"{self.config.text.tokenizer}, {entries}",
+            "data": "; ".join(data),
+            "device": str(next(model.parameters()).device),
+        }
+        save_facts(self.run, facts)
+
+    def report(self, say: Callable[[str], None]) -> None:
+        """Writes the report. The run is done and saved: it must not fail for a page that cannot be written."""
+        if not self.config.training.report:
+            return
+        try:
+            write_report(self.run, self.run / REPORT)
+        except SightlineError as error:
+            say(f"no report: {error}")
+        else:
+            say(f"the run in one page: {self.run / REPORT}")
 
     def translated(self, texts: Sequence[Pair], translations: Sequence[str]) -> None:
         """What the model makes of the validation sentences."""
@@ -51,7 +87,7 @@ class Watching:
         folder = ModelFolder(self.run, self.config, self.tokenizers, model)
         forced = force(folder, self.pairs, next(model.parameters()).device)
         if not forced[0].sentence.layers:
-            self.pairs = ()
+            self.pairs = []
             return {}
         self._seen = [
             Seen(one.source_words, one.target_words, one.word_layers(alignment.reading))
