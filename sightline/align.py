@@ -125,7 +125,8 @@ def _force(
     target = pad([one.target for one in encoded], PAD)
     batch = Batch((source,), target).to(device or torch.device("cpu"))
     where = is_cross_attention if weights else lambda name: False
-    with torch.inference_mode(), capture(folder.model, where=where) as maps:
+    # Not inference mode: what a model keeps for later, such as a longer table of positions, must serve training too.
+    with torch.no_grad(), capture(folder.model, where=where) as maps:
         log_probs = folder.model.token_log_probs(batch).cpu()
         layers = [layer.float().cpu().numpy() for layer in maps.values()]
     for row, one in enumerate(encoded):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import __version__
+from sightline.cli_report import report
 from sightline.console import bar, keeping, presented, program, run, say, standard_input, watched
 from sightline.errors import SightlineError
 
@@ -361,6 +362,9 @@ def read_sources(path: Path) -> list[str]:
     if not lines:
         raise SightlineError(f"{path}: the file is empty")
     return lines
+
+
+app.command()(report)
 
 
 @app.command()

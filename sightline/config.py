@@ -159,6 +159,10 @@ class TrainingConfig(Section):
     metric: Literal["loss", "bleu"] = Field("loss", description="what makes a validation the best")
     log_every: int = Field(50, ge=1, description="updates between lines in the metrics file")
     save_every: int | None = Field(None, ge=1, description="updates between checkpoints; null: at each validation")
+    samples: int = Field(1, ge=0, description="translations shown at a validation, of those made for BLEU (0: none)")
+    watch: int = Field(4, ge=0, description="sentences whose attention is kept at each validation (0: no sharpness)")
+    tensorboard: bool = Field(False, description="write TensorBoard's event files too (extra: tensorboard)")
+    report: bool = Field(True, description="write report.html at the end; `sightline report` makes it at any time")
 
 
 class SearchConfig(Section):

@@ -166,6 +166,21 @@ def match_and_mass(weights: Sequence[Weights], reference: Sequence[Links]) -> Ma
     return MatchAndMass(float(np.mean(matches)), float(np.mean(masses)), len(matches))
 
 
+def sharpness(weights: Weights) -> NDArray[np.float64]:
+    """How decided each row of weights `(..., T, S)` is: 1 - entropy / log S, one number a row that looks anywhere.
+
+    1 is all weight on one place, 0 the same weight on all, and half the places out of S = 4 give 0.5. Rows are made to
+    sum to 1 first. Rows of zeros, and those with one place to look at, have nothing to decide and are left out.
+    """
+    rows = np.asarray(weights, dtype=np.float64).reshape(-1, weights.shape[-1])
+    totals = rows.sum(axis=1)
+    rows = rows[totals > 0] / totals[totals > 0, None]
+    if rows.shape[1] < 2:
+        return np.zeros(0)
+    entropy = -np.sum(rows * np.log(np.where(rows > 0, rows, 1.0)), axis=1)
+    return 1 - entropy / np.log(rows.shape[1])
+
+
 def symmetrise(forward: Links, backward: Links, how: Symmetry = "grow-diag") -> Links:
     """Joins the links of the two directions, both written (source, target).
 

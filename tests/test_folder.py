@@ -77,7 +77,7 @@ def test_opening_and_saving_change_nothing(own: Path) -> None:
 
 def test_no_pickle_lies_in_it(trained: Any) -> None:
     kinds = {path.suffix for path in trained("luong").rglob("*") if path.is_file()}
-    assert kinds == {".yaml", ".safetensors", ".vocab", ".md", ".json", ".jsonl"}
+    assert kinds == {".yaml", ".safetensors", ".vocab", ".md", ".json", ".jsonl", ".html"}
 
 
 @pytest.mark.parametrize(

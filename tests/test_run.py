@@ -178,7 +178,7 @@ def test_resuming_with_the_command_that_began_it(command: Command, toy_pairs: Pa
 def test_without_bleu(run: Callable[..., Trained]) -> None:
     found = run("run", {"training": {"validate_bleu": 0}})
     assert found.result.best is not None
-    assert found.result.best.keys() == {"loss", "perplexity"}
+    assert found.result.best.keys() == {"loss", "perplexity", "sharpness"}
     assert "BLEU" not in (found.folder / "README.md").read_text()
 
 

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -63,18 +63,31 @@ class Page:
 
 def html(page: Page) -> str:
     """The page as text, with nothing in it that loads from elsewhere."""
-    style, script = _resource("page.css"), _resource("page.js") + _resource("page.events.js")
-    policy = (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
-    parts = {"policy": policy, "style": style, "script": script, "data": _data(page)}
-    # One pass, so that braces in the data are left alone.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _resource("page.html"))
+    return assembled("page.html", ["page.css"], ["page.js", "page.events.js"], {"data": _data(page)})
 
 
 def save(text: str, path: Path | str) -> None:
     """Writes a page or an SVG as UTF-8, whole or not at all."""
     write_text(Path(path), text)
+
+
+def assembled(template: str, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, str]) -> str:
+    """A template with its `{{parts}}` put in, and a policy that allows its own style and script and nothing else."""
+    style, script = ("".join(map(_resource, names)) for names in (styles, scripts))
+    policy = (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+    )
+    filled = {"policy": policy, "style": style, "script": script, **parts}
+    # One pass, so that braces in the data are left alone.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], _resource(template))
+
+
+def inline_json(content: Any) -> str:
+    """JSON that cannot close the script element it stands in."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
 
 
 def _resource(name: str) -> str:
@@ -87,7 +100,7 @@ def _hash(text: str) -> str:
 
 
 def _data(page: Page) -> str:
-    """The page's content as JSON that cannot close the script element it stands in."""
+    """The page's content."""
     content = {
         "title": clean(page.title),
         "sentences": [
@@ -95,10 +108,7 @@ def _data(page: Page) -> str:
             for sentence in page.sentences
         ],
     }
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    return inline_json(content)
 
 
 def _model(model: ModelView) -> dict[str, Any]:
@@ -120,11 +130,11 @@ def _model(model: ModelView) -> dict[str, Any]:
         "heads": [len(weights) for weights in model.layers],
         "chosen": list(model.chosen),
         "links": sorted([int(source), int(target)] for source, target in model.links),
-        "weights": _quantise(model.layers),
+        "weights": quantise(model.layers),
     }
 
 
-def _quantise(layers: Sequence[NDArray[Any]]) -> str:
+def quantise(layers: Sequence[NDArray[Any]]) -> str:
     """All weights, layer by layer and head by head, as one byte each in base64: 255 is 1."""
     levels = [np.rint(np.clip(np.nan_to_num(weights), 0, 1) * 255).astype(np.uint8).tobytes() for weights in layers]
     return base64.b64encode(b"".join(levels)).decode("ascii")

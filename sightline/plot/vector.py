@@ -50,8 +50,18 @@ def svg(heatmaps: Heatmap | Sequence[Heatmap]) -> str:
     )
 
 
-def _panel(heatmap: Heatmap) -> tuple[str, float, float]:
-    """One heat-map's elements, their width and their height."""
+def figure(heatmap: Heatmap) -> str:
+    """A heat-map as an element of a page, in the page's own colours, every cell drawn: row by row, for a script."""
+    part, width, height = _panel(heatmap, faintest=0.0)
+    words = f"{len(heatmap.target)} target words in rows, {len(heatmap.source)} source words in columns"
+    return (
+        f'<svg class="heat-map" width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'role="img" tabindex="0" font-size="{_FONT:.0f}" aria-label="Heat-map: {words}">\n{part}\n</svg>'
+    )
+
+
+def _panel(heatmap: Heatmap, faintest: float = _FAINTEST) -> tuple[str, float, float]:
+    """One heat-map's elements, their width and their height; cells of less than `faintest` are left out."""
     tilt = math.radians(_TILT)
     longest_source = max((_label_width(word) for word in heatmap.source), default=0.0)
     left = _MARGIN + max((_label_width(word) for word in heatmap.target), default=0.0) + 8
@@ -69,7 +79,7 @@ def _panel(heatmap: Heatmap) -> tuple[str, float, float]:
             f'<text class="word" x="{_MARGIN}" y="{_MARGIN + _FONT}" fill="#1b1f24" font-weight="600">{title}</text>'
         )
     parts += [_grid(left, top, columns, rows), *_column_labels(heatmap, left, top), *_row_labels(heatmap, left, top)]
-    parts += [*_cells(heatmap, left, top), *_links(heatmap, left, top)]
+    parts += [*_cells(heatmap, left, top, faintest), *_links(heatmap, left, top)]
     return "\n".join(parts), width, top + rows * _CELL + _MARGIN
 
 
@@ -97,11 +107,11 @@ def _row_labels(heatmap: Heatmap, left: float, top: float) -> list[str]:
     ]
 
 
-def _cells(heatmap: Heatmap, left: float, top: float) -> list[str]:
+def _cells(heatmap: Heatmap, left: float, top: float, faintest: float) -> list[str]:
     weights = np.nan_to_num(heatmap.weights)
     opacity = shade(weights)
     parts = []
-    for row, column in np.argwhere(weights >= _FAINTEST).tolist():
+    for row, column in np.argwhere(weights >= faintest).tolist():
         tooltip = f"{heatmap.target[row]} ← {heatmap.source[column]}: {weights[row, column]:.2f}"
         parts.append(
             f'<rect class="weight" x="{left + column * _CELL + 0.5:g}" y="{top + row * _CELL + 0.5:g}" '

@@ -43,6 +43,10 @@ _MAY_CHANGE = {
     "patience",
     "log_every",
     "save_every",
+    "samples",
+    "watch",
+    "tensorboard",
+    "report",
 }
 _PARTIAL, _OLD = ".partial-", ".old-"
 

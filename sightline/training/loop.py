@@ -25,6 +25,7 @@ from sightline.training.interrupts import Interrupted, Stop, stop_signals
 from sightline.training.metrics_log import MetricsLog, Value
 from sightline.training.progress import Limits, Progress, Report, Silent
 from sightline.training.schedules import schedule
+from sightline.training.watch import Unwatched, Watch
 
 Reason = Literal["max_steps", "max_minutes", "patience", "interrupted"]
 METRICS = "metrics.jsonl"
@@ -70,6 +71,7 @@ class Host:
 
     progress: Progress = field(default_factory=Silent)
     clock: Callable[[], float] = time.monotonic
+    watch: Watch = field(default_factory=Unwatched)
 
 
 @dataclass(frozen=True)
@@ -170,11 +172,13 @@ class Trainer:
         self._batches = self._epoch()
         self._session_tokens, self._session_seconds = 0, 0.0
         with MetricsLog(self.folder / METRICS, state.lines) as self._log, stop_signals() as stop:
+            self.host.watch.start(state.step)
             progress.start(Limits(self.config.max_steps, self.schedule.max_seconds, state.step, state.seconds))
             try:
                 reason = self._loop(stop)
             finally:
                 progress.stop()
+                self.host.watch.stop()
         return Result(
             reason=reason,
             steps=state.step,
@@ -318,7 +322,7 @@ class Trainer:
         speed = self._session_tokens / max(self._session_seconds, 1e-9)
         self.host.progress.update(Report(state.step, state.epoch, elapsed, loss, rate, speed))
 
-    def _write_line(self, kind: str, elapsed: float, values: Mapping[str, float]) -> None:
+    def _write_line(self, kind: str, elapsed: float, values: Mapping[str, Value]) -> None:
         place: dict[str, Value] = {
             "kind": kind,
             "step": self.state.step,
@@ -327,6 +331,7 @@ class Trainer:
         }
         self._log.write({**place, **values})
         self.state.lines = self._log.lines
+        self.host.watch.line({**place, **values})
 
     # Between updates
 
@@ -357,6 +362,8 @@ class Trainer:
             state.best, state.best_step = metrics, state.step
         state.waited = 0 if best else state.waited + 1
         state.validated = state.step
-        self._write_line("validation", self._elapsed(), {**metrics, "best": best})
-        self.host.progress.validated(state.step, metrics, best)
+        samples = self.host.watch.validated(state.step, best)
+        told = {"samples": [sample._asdict() for sample in samples]} if samples else {}
+        self._write_line("validation", self._elapsed(), {**metrics, "best": best, **told})
+        self.host.progress.validated(state.step, metrics, best, samples)
         return True

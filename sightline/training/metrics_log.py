@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from sightline.errors import SightlineError
 
-Value = float | int | str | bool | None
+Value = float | int | str | bool | None | Sequence[Mapping[str, str]]
 
 
 class MetricsLog:

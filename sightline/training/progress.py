@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
@@ -11,8 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
+from sightline.plot.heatmap import clean
+from sightline.plot.widths import fit
+from sightline.training.watch import Sample
+
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 30.0
+WIDEST = 160  # columns of a sample in a log file
+NARROWEST = 6  # columns that the bar itself keeps
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Progress(Protocol):
     def validating(self) -> None:
         """A validation begins."""
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
         """A validation is done."""
 
     def stop(self) -> None:
@@ -85,8 +91,17 @@ def clock_time(seconds: float | None) -> str:
 
 def validation_line(step: int, metrics: Mapping[str, float], best: bool) -> str:
     """A validation in one line."""
-    values = "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+    values = "  ".join(f"{name} {round(value, 3):.4g}" for name, value in metrics.items())
     return f"validation at step {step}: {values}{'  (best so far)' if best else ''}"
+
+
+def sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
+    """Three lines for each sample, none wider than `width` columns."""
+    return [
+        fit(f"    {name:<9}  {clean(' '.join(text.split()))}", width).rstrip()
+        for sample in samples
+        for name, text in sample._asdict().items()
+    ]
 
 
 class _Summary:
@@ -103,9 +118,13 @@ class _Summary:
         if abs(report.loss) < float("inf"):  # also false for not-a-number
             self._loss = report.loss if self._loss is None else 0.95 * self._loss + 0.05 * report.loss
 
-    def state(self, report: Report) -> str:
+    def state(self, report: Report, room: int | None = None) -> str:
+        """Loss, speed and rate; with `room`, only as many of them as fit into so many columns."""
         loss = "-" if self._loss is None else f"{self._loss:.3f}"
-        return f"loss {loss}  {report.speed:,.0f} tokens/s  rate {report.rate:.1e}"
+        parts = [f"loss {loss}", f"{report.speed:,.0f} tokens/s", f"rate {report.rate:.1e}"]
+        while room is not None and parts and len("  ".join(parts)) > room:
+            parts.pop()
+        return "  ".join(parts)
 
     def left(self, report: Report) -> str:
         return f"{clock_time(seconds_left(self.limits, report.step, report.elapsed))} left"
@@ -120,7 +139,9 @@ class Silent:
 
     def validating(self) -> None: ...
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None: ...
+    def validated(
+        self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()
+    ) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -146,8 +167,9 @@ class Lines:
 
     def validating(self) -> None: ...
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
-        self._print(validation_line(step, metrics, best))
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
+        for line in (validation_line(step, metrics, best), *sample_lines(samples, WIDEST)):
+            self._print(line)
 
     def stop(self) -> None: ...
 
@@ -170,6 +192,7 @@ class Bar:
             expand=True,
         )
         self._task: TaskID | None = None
+        self._state = ""  # what a validation covers up
 
     def start(self, limits: Limits) -> None:
         self._summary.limits = limits
@@ -182,15 +205,20 @@ class Bar:
         summary, done = self._summary, share_done(self._summary.limits, report.step, report.elapsed)
         if done >= 1 or report.elapsed - self._shown >= REFRESH_SECONDS:
             self._shown = report.elapsed
-            step, state, left = summary.step(report), summary.state(report), summary.left(report)
-            self._draw(completed=done, step=step, state=state, left=left)
+            step, left = summary.step(report), summary.left(report)
+            # What stays longest on a narrow terminal is the step and the time left.
+            room = self._bar.console.width - len(f"step {step}  100%    {left}") - NARROWEST
+            self._state = summary.state(report, room)
+            self._draw(completed=done, step=step, state=self._state, left=left)
 
     def validating(self) -> None:
         self._draw(state="validating")
 
-    def validated(self, step: int, metrics: Mapping[str, float], best: bool) -> None:
-        self._bar.console.print(validation_line(step, metrics, best), markup=False, highlight=False)
-        self._bar.refresh()
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
+        console = self._bar.console
+        for line in (validation_line(step, metrics, best), *sample_lines(samples, console.width)):
+            console.print(line, markup=False, highlight=False)
+        self._draw(state=self._state)
 
     def stop(self) -> None:
         self._bar.stop()

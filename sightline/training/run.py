@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ from sightline.text import train_tokenizer
 from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, check_settings, lasting_settings, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
+from sightline.training.tensorboard import check_tensorboard
+from sightline.training.watching import Watching
 
 Say = Callable[[str], None]
 
@@ -114,7 +116,8 @@ def train(
     say(_summary(config, model))
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed)
-    scorer = Scorer(config, tokenizers, valid, valid_pairs)
+    watch = Watching(output, config, tokenizers, valid, valid_pairs)
+    scorer = Scorer(config, tokenizers, valid, valid_pairs, watch)
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
 
     def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
@@ -127,11 +130,15 @@ def train(
     metric = config.training.metric
     validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    host = replace(host or Host(), watch=watch)
     trainer = Trainer(model.to(device), data, validation, config.training, output, settings=settings, host=host)
+    watch.prepare(model, about)
     result = trainer.run(resume)
     if result.best is not None:
         length = f"{result.steps:,} updates in {result.seconds / 60:.1f} minutes ({result.epochs:.1f} epochs)"
         write_card(result.best, {"training": length, "best validation": f"update {result.best_step:,}"})
+    if not result.interrupted:
+        watch.report(say)
     return Trained(result, config, output)
 
 
@@ -147,6 +154,8 @@ def _check_metric(config: RunConfig) -> None:
     """What the first validation would stumble over, told before anything is trained."""
     training = config.training
     metrics.check_tokenizer(training.bleu_tokenize)
+    if training.tensorboard:
+        check_tensorboard()
     if training.metric == "bleu" and not training.validate_bleu:
         raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
 
@@ -200,8 +209,10 @@ def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
 
-    def __init__(self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair]) -> None:
-        self.config, self.tokenizers, self.valid = config, tokenizers, valid
+    def __init__(
+        self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair], watch: Watching
+    ) -> None:
+        self.config, self.tokenizers, self.valid, self.watch = config, tokenizers, valid, watch
         # `valid` leaves some pairs out, so the texts come from its own numbering.
         self.texts = [pairs[int(line)] for line in valid.numbers[: config.training.validate_bleu]]
         # The signature does not depend on what is scored, and a resumed run may have no validation of its own.
@@ -218,8 +229,10 @@ class Scorer:
         if self.texts:
             tokenize = self.config.training.bleu_tokenize
             references = [pair.target for pair in self.texts]
-            scores["bleu"] = metrics.bleu(self.translate(model), references, tokenize).value
-        return scores
+            translations = self.translate(model)
+            scores["bleu"] = metrics.bleu(translations, references, tokenize).value
+            self.watch.translated(self.texts, translations)
+        return scores | self.watch.look(model)
 
     def translate(self, model: EncoderDecoder) -> list[str]:
         """The validation texts, translated greedily."""
