@@ -45,8 +45,8 @@ NOTES = (
     "MarianMT drops nothing inside its feed-forward layers (its default); Sightline, OpenNMT-py, JoeyNMT and Sockeye "
     "do. For the loss curves MarianMT does too.",
     "The peers' RNN is Luong's with input feeding and additive scores: its output layer is as wide as the decoder, "
-    "Bahdanau's as wide as an embedding. MFLOP a token tells the difference; sightline-input-feeding is the same "
-    "model as theirs.",
+    "Bahdanau's as wide as an embedding. MFLOP a token tells the difference; sightline-input-feeding is "
+    "built like theirs.",
 )
 
 
@@ -72,8 +72,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True, help="folder of the .tok files")
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--contenders", default=",".join(contender.name for contender in CONTENDERS))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--batches", type=int, default=8, help="updates of a turn")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batches", type=int, default=4, help="updates of a turn")
     parser.add_argument("--warmup", type=int, default=3, help="updates before the first round, not counted")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=8000)

@@ -31,7 +31,7 @@ CONTENDERS = (
     Contender(
         "sightline-input-feeding",
         "sightline",
-        "Sightline's luong recipe with GRUs and additive attention: the peers' RNN, part by part",
+        "Sightline's luong recipe with GRUs and additive attention, which is how the peers build theirs",
         ("rnn",),
         peer=False,
         input_feeding=True,

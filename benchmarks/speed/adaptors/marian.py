@@ -37,7 +37,7 @@ def train(job: Job, plan: Plan, turns: Turns) -> None:
             group["lr"] = job.rate(number + 1)
         source, target = (torch.from_numpy(side) for side in plan.padded(number))
         loss = smoothed_loss(model, source, target, job.smoothing)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), job.clip)
         optimizer.step()
         optimizer.zero_grad()

@@ -27,7 +27,7 @@ def train(job: Job, plan: Plan, turns: Turns) -> None:
     network.apply(model.initialize_parameters)
     network.train()
     first = make_batch(plan, 0)
-    traced = torch.jit.trace(
+    traced = torch.jit.trace(  # type: ignore[no-untyped-call]
         network, (first.source, first.source_length, first.target, first.target_length), strict=False
     )
     both = training.ModelWithLoss(model=traced, losses=[loss.CrossEntropyLoss(label_smoothing=job.smoothing)])
