@@ -38,12 +38,14 @@ RESULTS = Path(__file__).parent / "results"
 COMMON = ("dropout", "smoothing", "clip", "peak", "warmup", "betas", "epsilon", "seed")
 NOTES = (
     "Every contender's tokens are counted the same way: target tokens with their end symbol, no padding.",
-    "A peer's model, loss, optimizer and, in OpenNMT-py, trainer are its own, driven on the same token ids.",
+    "Sightline trains through its own trainer. A peer's model, loss and optimizer (in OpenNMT-py also its trainer) are "
+    "its own, driven on the same token ids; none runs through its own reading of files.",
     "times the fastest peer: to the fastest peer as it comes out of the box, the median of the rounds' own ratios.",
     "share of matmul rate: the model's arithmetic over real tokens, 6 operations for each multiply-add of the forward "
     "pass, as a share of what this machine does on a 1024-cube product in the same round.",
     "MarianMT drops nothing inside its feed-forward layers (its default); Sightline, OpenNMT-py, JoeyNMT and Sockeye "
-    "do. For the loss curves MarianMT does too.",
+    "do. For the loss curves MarianMT does too. Attention weights are not dropped, but in JoeyNMT, which has one rate "
+    "for both. MarianMT normalises after a sublayer, the others before.",
     "The peers' RNN is Luong's with input feeding and additive scores: its output layer is as wide as the decoder, "
     "Bahdanau's as wide as an embedding. MFLOP a token tells the difference; sightline-input-feeding is "
     "built like theirs.",

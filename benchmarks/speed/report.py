@@ -13,7 +13,7 @@ from benchmarks.speed.plan import Plan
 from benchmarks.speed.processes import Turn
 
 # The turns of each contender by its name, round by round, and of the yardstick.
-Turns = Mapping[str, Sequence[Turn]]
+Taken = Mapping[str, Sequence[Turn]]
 COLUMNS = (
     "contender",
     "target tokens/s",
@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def summarise(
-    size: str, contenders: Sequence[Contender], turns: Turns, plan: Plan, rounds: Sequence[range]
+    size: str, contenders: Sequence[Contender], turns: Taken, plan: Plan, rounds: Sequence[range]
 ) -> dict[str, dict[str, Any]]:
     """A size's figures by contender. A comparison is the median of the rounds' own ratios: noise that lasts for a
     round touches both sides of it."""
@@ -108,9 +108,15 @@ def markdown(results: Mapping[str, Any]) -> str:
         lines += _table(size, found)
     if results.get("curves"):
         lines += _curves(results["curves"])
-    lines += ["## What is what", ""]
+    lines += ["## What is what", "", *_contenders(results["sizes"])]
     lines += [f"- {note}" for note in results["notes"]]
     return "\n".join(lines) + "\n"
+
+
+def _contenders(sizes: Mapping[str, Any]) -> list[str]:
+    """Who took part, each once."""
+    about = {name: one for found in sizes.values() for name, one in found["contenders"].items()}
+    return [f"- {name}: {one['about']} ({one['version']})." for name, one in about.items()]
 
 
 def _table(size: str, found: Mapping[str, Any]) -> list[str]:
