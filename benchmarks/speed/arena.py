@@ -1,0 +1,136 @@
+"""Where the contenders meet: size by size all of them are started, and then compute one at a time, in turns."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed import report
+from benchmarks.speed.contenders import CONTENDERS, YARDSTICK, Contender
+from benchmarks.speed.job import Job
+from benchmarks.speed.plan import Plan
+from benchmarks.speed.processes import Failed, Turn, Worker, worker_command
+
+PRODUCTS = 50  # of matrices, in the yardstick's turn
+WINDOW = 25  # updates to a point of a loss curve
+INDISPENSABLE = ("matmul", "sightline", "marian")  # without one of these there is no comparison
+Say = Callable[[str], None]
+
+
+@dataclass
+class Field:
+    """Those that take part: their processes, what they tell of themselves, and why others do not."""
+
+    workers: dict[str, Worker] = field(default_factory=dict)
+    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def leave_out(self, contender: Contender, why: str) -> None:
+        """Goes on without it, if that makes sense."""
+        if contender.name in self.workers:
+            self.workers.pop(contender.name).close()
+        if contender.adaptor in INDISPENSABLE:
+            raise Failed(f"{contender.name}: {why}")
+        self.skipped[contender.name] = why
+
+
+class Arena:
+    """Runs contenders on `plan` with so many threads; `pythons` are those of the peers by the adaptor's name."""
+
+    def __init__(self, plan: Plan, folder: Path, threads: int, pythons: Mapping[str, str], say: Say) -> None:
+        self.plan, self.folder, self.threads, self.pythons, self.say = plan, folder, threads, pythons, say
+        plan.save(folder / "plan.npz")
+
+    def job(self, contender: Contender, size: str) -> Job:
+        """A contender's orders, with a folder of its own."""
+        folder = tempfile.mkdtemp(prefix=f"{size}-{contender.name}-", dir=self.folder)
+        return Job(
+            adaptor=contender.adaptor,
+            size=size,
+            plan=str(self.folder / "plan.npz"),
+            folder=folder,
+            threads=self.threads,
+            tuned=contender.tuned,
+            input_feeding=contender.input_feeding,
+        )
+
+    @contextmanager
+    def field(self, wanted: Sequence[Contender], size: str, **changes: Any) -> Iterator[Field]:
+        """Starts all that can run, one after the other; `changes` go into their jobs."""
+        found = Field()
+        try:
+            for contender in wanted:
+                job = replace(self.job(contender, size), **changes)
+                command = worker_command(job.dumps(), self.pythons.get(contender.adaptor, sys.executable))
+                log = Path(job.folder) / "log.txt"
+                try:
+                    worker = found.workers[contender.name] = Worker(command, log, self.environment())
+                    found.about[contender.name] = worker.ready()
+                    self.say(f"{size}: {contender.name} is ready ({found.about[contender.name]['version']})")
+                except Failed as error:
+                    found.leave_out(contender, str(error))
+                    self.say(f"{size}: {contender.name} is left out: {error}")
+            yield found
+        finally:
+            for worker in found.workers.values():
+                worker.close()
+
+    def environment(self) -> dict[str, str]:
+        """Of every process: no tuning from outside, nothing from the network."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        root = str(Path(__file__).resolve().parents[2])
+        return {**kept, "PYTHONPATH": root, "OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
+
+    def measure(self, size: str, wanted: Sequence[Contender], rounds: int, updates: int, warmup: int) -> dict[str, Any]:
+        """One size's figures: `rounds` turns of `updates` for each, after `warmup` updates that do not count.
+
+        Each round begins with another contender, so that none always follows the same one.
+        """
+        turns: dict[str, list[Turn]] = {}
+        with self.field([YARDSTICK, *wanted], size) as found:
+            for number in range(-1, rounds):
+                taking_part = [one for one in (YARDSTICK, *wanted) if one.name in found.workers]
+                first = number % len(taking_part)
+                for contender in taking_part[first:] + taking_part[:first]:
+                    count = PRODUCTS if contender is YARDSTICK else (warmup if number < 0 else updates)
+                    try:
+                        turn = found.workers[contender.name].run(count)
+                    except Failed as error:
+                        found.leave_out(contender, str(error))
+                        continue
+                    if number >= 0:
+                        turns.setdefault(contender.name, []).append(turn)
+                        speed = "" if contender is YARDSTICK else f" {turn.speed:,.0f} tokens/s"
+                        self.say(f"{size}: round {number + 1}/{rounds} {contender.name}{speed}")
+        measured = [one for one in wanted if one.name in found.workers]
+        numbers = [range(warmup + number * updates, warmup + (number + 1) * updates) for number in range(rounds)]
+        figures = report.summarise(size, measured, turns, self.plan, numbers)
+        return {
+            "matmul_gflops": round(report.matmul_rate(turns[YARDSTICK.name]) / 1e9, 1),
+            "contenders": {name: {**values, **found.about[name]} for name, values in figures.items()},
+            "skipped": found.skipped,
+        }
+
+    def curves(self, size: str, updates: int) -> dict[str, Any]:
+        """Loss curves of Sightline and MarianMT from scratch, with dropout in the same places."""
+        wanted = [one for one in CONTENDERS if one.name in ("sightline", "marian")]
+        dropout = Job.dropout
+        losses: dict[str, list[float]] = {one.name: [] for one in wanted}
+        with self.field(wanted, size, inner_dropout=dropout) as found:
+            for start in range(0, updates, WINDOW):
+                for name, worker in found.workers.items():
+                    losses[name] += worker.run(min(WINDOW, updates - start)).losses
+                self.say(f"{size}: loss curves, {len(losses['marian'])} of {updates} updates")
+        tokens = [self.plan.tokens(number) for number in range(updates)]
+        smooth = {name: report.windows(values, tokens, WINDOW) for name, values in losses.items()}
+        return {
+            "updates": updates,
+            "window": WINDOW,
+            "losses": {name: [round(value, 4) for value in values] for name, values in smooth.items()},
+        }

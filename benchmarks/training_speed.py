@@ -1,0 +1,174 @@
+"""Training speed, Sightline and its peers side by side: the same batches, the same sizes, in turns in one run.
+
+    python benchmarks/training_speed.py --data DIR [--peer-python marian=PATH --peer-python opennmt=PATH …]
+
+DIR holds `train.tok.en.gz` and `train.tok.de.gz` of Multi30k. Each contender trains in a process of its own, which
+waits while the others compute. A peer runs in the Python named by `--peer-python` or by the environment variable
+`SIGHTLINE_PEER_OPENNMT` and so on, else in this one; what is not installed is left out with a line that says so, but
+for MarianMT (`pip install 'sightline[benchmarks]'`), without which there is no comparison. Results go to
+`benchmarks/results/training_speed.json` and `.md`. `--curves 500` also trains Sightline and MarianMT for so many
+updates and puts their loss curves next to each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.speed import flops, plan, report
+from benchmarks.speed.arena import Arena
+from benchmarks.speed.contenders import CONTENDERS
+from benchmarks.speed.job import SIZES, Job, TransformerSize
+from benchmarks.speed.processes import Failed
+from sightline.errors import SightlineError
+from sightline.performance import available_processors
+
+RESULTS = Path(__file__).parent / "results"
+COMMON = ("dropout", "smoothing", "clip", "peak", "warmup", "betas", "epsilon", "seed")
+NOTES = (
+    "Every contender's tokens are counted the same way: target tokens with their end symbol, no padding.",
+    "Sightline trains through its own trainer. A peer's model, loss and optimizer (in OpenNMT-py also its trainer) are "
+    "its own, driven on the same token ids; none runs through its own reading of files.",
+    "times the fastest peer: to the fastest peer as it comes out of the box, the median of the rounds' own ratios.",
+    "share of matmul rate: the model's arithmetic over real tokens, 6 operations for each multiply-add of the forward "
+    "pass, as a share of what this machine does on a 1024-cube product in the same round.",
+    "MarianMT drops nothing inside its feed-forward layers (its default); Sightline, OpenNMT-py, JoeyNMT and Sockeye "
+    "do. For the loss curves MarianMT does too. Attention weights are not dropped, but in JoeyNMT, which has one rate "
+    "for both. MarianMT normalises after a sublayer, the others before.",
+    "The peers' RNN is Luong's with input feeding and additive scores: its output layer is as wide as the decoder, "
+    "Bahdanau's as wide as an embedding. MFLOP a token tells the difference; sightline-input-feeding is "
+    "built like theirs.",
+)
+
+
+def main() -> None:
+    """Measures and records."""
+    options = parse(sys.argv[1:])
+    with tempfile.TemporaryDirectory(prefix="training-speed-") as folder:
+        try:
+            results = run(options, options.work or Path(folder))
+        except (Failed, SightlineError) as error:
+            print(f"training_speed: {error}", file=sys.stderr)
+            sys.exit(2)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "training_speed.json").write_text(json.dumps(results, indent=1) + "\n")
+    page = report.markdown(results)
+    (options.output / "training_speed.md").write_text(page)
+    print(page)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the .tok files")
+    parser.add_argument("--sizes", default=",".join(SIZES))
+    parser.add_argument("--contenders", default=",".join(contender.name for contender in CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batches", type=int, default=4, help="updates of a turn")
+    parser.add_argument("--warmup", type=int, default=3, help="updates before the first round, not counted")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--threads", type=int, help="default: the processors this process may use")
+    parser.add_argument("--curves", type=int, default=0, metavar="UPDATES", help="0: no loss curves")
+    parser.add_argument("--peer-python", action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--work", type=Path, help="keep the batches and the contenders' logs in this folder")
+    options = parser.parse_args(arguments)
+    options.sizes, options.contenders = options.sizes.split(","), options.contenders.split(",")
+    known = {contender.name for contender in CONTENDERS}
+    for wrong in [*set(options.sizes) - set(SIZES), *set(options.contenders) - known]:
+        parser.error(f"unknown name '{wrong}': sizes are {', '.join(SIZES)}, contenders {', '.join(sorted(known))}")
+    if min(options.rounds, options.batches, options.warmup) < 1:
+        parser.error("--rounds, --batches and --warmup must be at least 1")
+    if options.work:
+        options.work.mkdir(parents=True, exist_ok=True)
+    options.pythons = pythons(options.peer_python, parser)
+    return options
+
+
+def pythons(given: Sequence[str], parser: argparse.ArgumentParser) -> dict[str, str]:
+    """The Python of each peer by its adaptor's name: from the environment, or as given."""
+    names = {contender.adaptor for contender in CONTENDERS if contender.peer}
+    found = {name: os.environ.get(f"SIGHTLINE_PEER_{name.upper()}", sys.executable) for name in names}
+    for text in given:
+        name, _, path = text.partition("=")
+        if name not in names or not path:
+            parser.error(f"--peer-python {text}: expected NAME=PATH, NAME one of {', '.join(sorted(names))}")
+        found[name] = path
+    return found
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Everything that is recorded."""
+    threads = options.threads or available_processors()
+    updates = max(options.warmup + options.rounds * options.batches, options.curves)
+    say(f"learning a vocabulary of {options.vocabulary:,} and making {updates} batches")
+    files = [options.data / f"train.tok.{language}.gz" for language in ("en", "de")]
+    batches = plan.make(*files, options.vocabulary, options.batch_tokens, updates)
+    arena = Arena(batches, folder, threads, options.pythons, say)
+    sizes = {}
+    for size in options.sizes:
+        wanted = [one for one in CONTENDERS if one.name in options.contenders and size in one.sizes]
+        sizes[size] = {
+            "what": str(SIZES[size]),
+            **arena.measure(size, wanted, options.rounds, options.batches, options.warmup),
+        }
+    transformers = [size for size in options.sizes if isinstance(SIZES[size], TransformerSize)]
+    names = ("rounds", "batches", "batch_tokens", "vocabulary")
+    return {
+        "command": f"python benchmarks/training_speed.py {shlex.join(without_paths(sys.argv[1:]))}",
+        "machine": machine(),
+        "settings": {
+            **{name: getattr(options, name) for name in names},
+            "threads": threads,
+            "warmup_updates": options.warmup,
+            # What every job has in common are the fields with a default.
+            **{one.name: one.default for one in fields(Job) if one.name in COMMON},
+        },
+        "formulas": {"operations": "6 * multiply-adds of a pair of s source and t target tokens", **flops.FORMULAS},
+        "sizes": sizes,
+        "curves": {size: arena.curves(size, options.curves) for size in transformers} if options.curves else {},
+        "notes": list(NOTES),
+    }
+
+
+def without_paths(arguments: Sequence[str]) -> list[str]:
+    """The command line as another machine could have it."""
+    names = [argument.partition("=") for argument in arguments]
+    return [
+        f"{name}={'PATH' if '/' in value else value}" if equals else "PATH" if "/" in name else name
+        for name, equals, value in names
+    ]
+
+
+def machine() -> dict[str, Any]:
+    """Where it was measured."""
+    import torch
+
+    model = platform.processor() or platform.machine()
+    try:
+        described = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        model = described[0].partition(":")[2].strip() if described else model
+    except OSError:
+        pass
+    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system(), "torch": torch.__version__}
+
+
+def say(line: str) -> None:
+    """Progress, apart from the result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
