@@ -133,13 +133,14 @@ class Trainer:
         if self._checkpoint is None:
             state = self.state
             state.seconds = self._elapsed()
+            validated = state.validated == state.step > 0
             values = {
                 **self.notes,
                 "state": asdict(state),
                 "window": {**vars(self._window), "losses": self._window.losses.plain()},
                 "settings": self.settings,
-                "regular": self._save_due() or state.validated == state.step,
-                "score": state.score if state.validated == state.step else None,
+                "regular": validated or self._save_due(),
+                "score": state.score if validated else None,
             }
             self._checkpoint = save_checkpoint(
                 self.folder / CHECKPOINTS,
@@ -154,6 +155,8 @@ class Trainer:
 
     def _loop(self, stop: Stop) -> Reason:
         self.model.train()
+        if self.state.step == 0:
+            self._save()  # before the first best model is: a killed run can go on wherever it was
         self._pause(stop)
         while (reason := self._ended(stop)) is None:
             self._update()
@@ -273,14 +276,14 @@ class Trainer:
         due = every is not None and state.step > state.validated and state.step % every == 0
         if due and not stop.requested:
             self._validate(stop)
-        if self._save_due() and state.step > 0 and not stop.requested:
+        if self._save_due() and not stop.requested:
             self._save()
 
     def _save_due(self) -> bool:
         state, config = self.state, self.config
         validated = state.validated == state.step
-        if config.save_every is None:
-            return validated
+        if config.save_every is None or state.step == 0:
+            return validated and state.step > 0
         return state.step % config.save_every == 0 or (validated and kept(config).best > 0)
 
     def _measured(self, stop: Stop) -> dict[str, float] | None:
