@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -196,14 +197,14 @@ def seeded_kills(seed: int, count: int) -> Kills:
     """Deaths of one process after another, in turns at a random update and at a random moment of writing."""
     generator = random.Random(seed)
     return [
-        {"update": generator.randint(2, 9)} if number % 2 else {"write": generator.randint(1, 45)}
+        {"update": generator.randint(4, 8)} if number % 2 else {"write": generator.randint(15, 60)}
         for number in range(count)
     ]
 
 
 RUNS = {
     "plain": options(),
-    "patience": options(learning_rate=0.5, validate_every=2, patience=3, max_steps=200),
+    "patience": options(learning_rate=0.5, validate_every=2, save_every=2, patience=5, max_steps=200),
     "averaged": options(accumulate=3, ema=0.8, keep_last=3, keep_best=2, average="last", average_count=3),
 }
 
@@ -226,8 +227,11 @@ def test_a_run_killed_at_random_moments_is_the_run_that_was_never_killed(name: s
     assert_same(whole, parts, accumulate=3 if name == "averaged" else 1)
     kinds = [line["kind"] for line in whole["lines"]]
     if name == "patience":
-        assert whole["trainer"]["state"]["waited"] == 3
-        assert whole["trainer"]["state"]["step"] < 200
+        state = whole["trainer"]["state"]
+        assert state["waited"] == 5
+        assert state["step"] < 200
+        resumed = re.findall(r"going on after update (\d+)", (runs / f"{name}-killed.err").read_text())
+        assert any(state["best_step"] < int(step) < state["step"] for step in resumed), "killed while it waits"
     if name == "averaged":
         assert "ema.safetensors" in whole["tensors"]
         assert kinds[-1] == "average"
