@@ -110,7 +110,9 @@ def save_checkpoint(
     except OSError as error:
         _sweep(folder)
         where = f"{folder}: cannot write the checkpoint of step {step}: {error.strerror or error}"
-        raise SightlineError(f"{where}; earlier checkpoints are intact, free some space and use --resume") from None
+        intact = "earlier checkpoints are intact, free some space and use --resume"
+        advice = intact if latest(folder) is not None else "free some space and start again"
+        raise SightlineError(f"{where}; {advice}") from None
     return path
 
 

@@ -63,7 +63,7 @@ def backward(model: nn.Module, batches: Sequence[Batch], weights: Mapping[str, f
         for parameter in model.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(count.to(parameter.grad.device))
-    each = [objective(one, weights).detach() for one in all_losses]
+    each = [objective(one, weights).detach() for one in all_losses] if len(batches) > 1 else [total.detach()]
     return Backward(_detached(losses), total.detach(), each)
 
 
