@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import __version__
+from sightline.cli_average import average
 from sightline.cli_report import report
 from sightline.console import bar, keeping, presented, program, run, say, standard_input, watched
 from sightline.errors import SightlineError
@@ -89,6 +90,7 @@ def train(
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many updates, counted from the first start.")
     ] = None,
+    more_steps: Annotated[int | None, typer.Option(min=1, help="With --resume: so many updates more.")] = None,
     max_minutes: Annotated[
         float | None, typer.Option(help="Stop after so many minutes, counted from the first start.")
     ] = None,
@@ -98,14 +100,14 @@ def train(
 
     Without a config, tokenizer, sizes and schedule are chosen from the data.
     """
-    from sightline.run_settings import assembled, data_files, given_only
+    from sightline.run_settings import assembled, data_files, given_only, limits
 
     given: dict[str, Any] = {
         "data": {
             **data_files("", source, target, pairs),
             **data_files("valid_", valid_source, valid_target, valid_pairs),
         },
-        "training": given_only({"max_steps": max_steps, "max_minutes": max_minutes, "seed": seed}),
+        "training": given_only({"seed": seed}) | limits(output, resume, max_steps, more_steps, max_minutes),
     }
     chosen = assembled(config, recipe, given, assign or [], output if resume else None)
     if not (chosen.data.source or chosen.data.target or chosen.data.pairs):
@@ -364,6 +366,7 @@ def read_sources(path: Path) -> list[str]:
     return lines
 
 
+app.command()(average)
 app.command()(report)
 
 

@@ -25,6 +25,24 @@ def data_files(part: str, source: Path | None, target: Path | None, pairs: Path 
     return names
 
 
+def limits(
+    output: Path, resume: bool, max_steps: int | None, more_steps: int | None, max_minutes: float | None
+) -> dict[str, Any]:
+    """Keys of the training section that end a run; `more_steps` counts from where the run in `output` stands.
+
+    Steps more are what was asked for: a limit of time that the run had is lifted, unless another is given.
+    """
+    if more_steps is None:
+        return given_only({"max_steps": max_steps, "max_minutes": max_minutes})
+    if not resume:
+        raise SightlineError("--more-steps adds to a run that was begun: give --resume too, or else --max-steps")
+    if max_steps is not None:
+        raise SightlineError("--max-steps and --more-steps both say when to stop: give one of them")
+    from sightline.training.resume import steps_done
+
+    return {"max_steps": steps_done(output) + more_steps, "max_minutes": max_minutes}
+
+
 def assembled(
     file: Path | None, recipe: str | None, given: dict[str, Any], assignments: list[str], resumed: Path | None
 ) -> RunConfig:

@@ -96,7 +96,7 @@ def _queries(model: ModelConfig, recurrent: int) -> int:
 def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[str, Any]) -> dict[str, Any]:
     """Open values of the training section."""
     training = config.training
-    updates = max(1, corpus.target_tokens // values["data"]["batch_tokens"])
+    updates = max(1, corpus.target_tokens // (values["data"]["batch_tokens"] * training.accumulate))
     steps = training.max_steps
     if steps is None and training.max_minutes is None:
         steps = max(LEAST_UPDATES, updates * epochs)

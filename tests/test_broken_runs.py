@@ -74,7 +74,8 @@ def test_full_disk(command: Command, model: Path, toy_pairs: Path, tmp_path: Pat
     ]
     with full_disk(50_000):  # enough for the configuration, not for the weights
         done = command(*line)
-    assert "cannot write the weights" in done.last_word()
+    told = "cannot write the checkpoint of step 0: File too large; free some space and start again"
+    assert told in done.last_word()  # before any time is spent on training
     done = command(*line)  # room was made
     assert done.code == 0, done.err
     assert sorted(path.name for path in run.iterdir()) == [
@@ -134,33 +135,6 @@ def test_ctrl_c_saves_and_says_how_to_go_on(command: Command, toy_pairs: Path, t
     done = command("train", "--output", run, "--resume", "--max-steps", steps + 2)
     assert done.code == 0, done.err
     assert f"stopped by max_steps after {steps + 2:,} updates" in done.err
-
-
-def test_killed_while_a_checkpoint_is_written(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
-    """The third checkpoint dies half-way: the second is there to go on from."""
-    code = """if True:
-        import os, signal, sys
-        from sightline.cli import main
-        from sightline.training import checkpoints
-        write = checkpoints._write
-        def dying(path, content):
-            if "step-0000006" in str(path) and path.name == "optimizer.safetensors":
-                path.write_bytes(content[: len(content) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return write(path, content)
-        checkpoints._write = dying
-        main()
-    """
-    run = tmp_path / "run"
-    options = ["--max-steps", 8, *settings(), "--set", "training.save_every=2", "--set", "training.validate_every=100"]
-    done = finish(start("train", "--pairs", toy_pairs, "--output", run, *options, code=code))
-    assert done.code == -signal.SIGKILL
-    assert (run / "checkpoints" / "step-0000004").is_dir()
-    done = command("train", "--output", run, "--resume")
-    assert done.code == 0, done.err
-    assert "stopped by max_steps after 8 updates" in done.err
-    (left,) = (run / "checkpoints").iterdir()
-    assert left.name.startswith("step-0000008")
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(

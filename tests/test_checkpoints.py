@@ -15,8 +15,7 @@ from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.training import checkpoints
 from sightline.training.checkpoints import (
-    check_settings,
-    lasting_settings,
+    Keep,
     latest,
     load_checkpoint,
     load_weights,
@@ -24,6 +23,7 @@ from sightline.training.checkpoints import (
     save_checkpoint,
     save_weights,
 )
+from sightline.training.resume import check_settings, lasting_settings
 
 
 class Toy(nn.Module):
@@ -140,7 +140,7 @@ def test_a_checkpoint_restores_everything(tmp_path: Path) -> None:
 def test_older_checkpoints_and_leftovers_go(tmp_path: Path) -> None:
     model, optimizer = trained()
     for step in (1, 2, 3):
-        save_checkpoint(tmp_path, step, model, optimizer, {}, keep=2)
+        save_checkpoint(tmp_path, step, model, optimizer, {}, Keep(last=2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000002", "step-0000003"]
     (tmp_path / ".partial-step-0000004").mkdir()
     (tmp_path / ".partial-step-0000004" / "model.safetensors").write_bytes(b"half")

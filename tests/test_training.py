@@ -84,6 +84,9 @@ class ToyData:
         targets = pad([[VOCABULARY - token for token in row] for row in rows], 0)
         return Batch((pad(rows, 0),), targets, tuple(indices))
 
+    def where(self, index: int) -> str:
+        return f"toy, line {index + 1}"
+
 
 @dataclass
 class Clock:
@@ -403,8 +406,8 @@ def test_a_step_that_is_not_finite_is_skipped(tmp_path: Path, value: float) -> N
 
 def test_twenty_in_a_row_end_the_run(tmp_path: Path) -> None:
     run = Run(tmp_path, ToyData(before=lambda number: None), Poisoned(range(3, 100)))
-    indices = ", ".join(map(str, run.data.epoch(4)[1]))
-    with pytest.raises(SightlineError, match=rf"step 22: .* 20 times in a row, last with pairs {indices} of"):
+    lines = "; ".join(f"toy, line {index + 1}" for index in run.data.epoch(4)[1])
+    with pytest.raises(SightlineError, match=rf"step 22: .* 20 times in a row, last with {lines}: lower"):
         run.trainer(max_steps=50).run()
 
 

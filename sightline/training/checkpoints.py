@@ -5,6 +5,7 @@ A checkpoint is a folder `step-0000123` that holds all a run needs to go on as i
     model.safetensors       parameters and buffers
     optimizer.safetensors   Adam's moments and step counts, `exp_avg/NAME`
     random.safetensors      the states of torch's random generators
+    ema.safetensors         the moving average of the parameters, if there is one
     trainer.json            the trainer's own state, the settings that must stay, a checksum for each file
 
 It is written under another name and renamed, so that a folder of this name is always complete.
@@ -18,7 +19,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +29,31 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from sightline.config import RunConfig
 from sightline.errors import SightlineError
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
 MODEL, OPTIMIZER, RANDOM, TRAINER = "model.safetensors", "optimizer.safetensors", "random.safetensors", "trainer.json"
+MOVING_AVERAGE = "ema.safetensors"
 # A second checkpoint of the same step gets a number after a dot: nothing is ever written over.
 _NAME = re.compile(r"step-(\d+)(?:\.(\d+))?")
-_MAY_CHANGE = {
-    "max_steps",
-    "max_minutes",
-    "validate_every",
-    "validate_bleu",
-    "patience",
-    "log_every",
-    "save_every",
-    "samples",
-    "watch",
-    "tensorboard",
-    "report",
-}
 _PARTIAL, _OLD = ".partial-", ".old-"
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which checkpoints stay: the newest of all, the `last` regular ones, and the `best` by their score.
+
+    A regular one was due; one that a signal brought about was not, and goes when there is a newer one. So a run that
+    was interrupted keeps the same checkpoints as one that was not.
+    """
+
+    last: int = 1
+    best: int = 0
+    higher_is_better: bool = False
+
+
+NEWEST = Keep()
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -65,7 +70,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Fills `model` from a safetensors file whose names and shapes must match; of tied names one is enough."""
-    _fill(model, _deserialise(_read(path), path), path)
+    fill_weights(model, _deserialise(_read(path), path), path)
 
 
 def save_checkpoint(
@@ -74,11 +79,13 @@ def save_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     trainer: Mapping[str, Any],
-    keep: int = 1,
+    keep: Keep = NEWEST,
+    moving_average: Mapping[str, Tensor] | None = None,
 ) -> Path:
-    """Writes a checkpoint into `folder`, then deletes all but the newest `keep`; returns its path.
+    """Writes a checkpoint into `folder`, then deletes those that `keep` does not ask for; returns its path.
 
-    `trainer` is anything JSON can hold. If writing fails, the checkpoints that were there stay as they were.
+    `trainer` is anything JSON can hold; of it, `regular` and `score` decide what is kept. If writing fails, the
+    checkpoints that were there stay as they were.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,18 +94,25 @@ def save_checkpoint(
         partial = folder / f"{_PARTIAL}{path.name}"
         partial.mkdir()
         tensors = {MODEL: _weights(model), OPTIMIZER: _moments(model, optimizer), RANDOM: _random_states()}
+        if moving_average is not None:
+            tensors[MOVING_AVERAGE] = dict(moving_average)
         checksums = {name: _write(partial / name, _serialise(values)) for name, values in tensors.items()}
         document = {"format": FORMAT, "trainer": dict(trainer), "files": checksums}
         _write(partial / TRAINER, json.dumps({**document, "checksum": _checksum(document)}, indent=1).encode())
         _sync_folder(partial)
         os.replace(partial, path)
         _sync_folder(folder)
-        for old in _complete(folder)[:-keep]:
-            _delete(old)
+        staying = {path, *last_checkpoints(folder, keep.last)}
+        staying |= {*best_checkpoints(folder, keep.best, keep.higher_is_better)}
+        for other in _complete(folder):
+            if other not in staying:
+                _delete(other)
     except OSError as error:
         _sweep(folder)
         where = f"{folder}: cannot write the checkpoint of step {step}: {error.strerror or error}"
-        raise SightlineError(f"{where}; earlier checkpoints are intact, free some space and use --resume") from None
+        intact = "earlier checkpoints are intact, free some space and use --resume"
+        advice = intact if latest(folder) is not None else "free some space and start again"
+        raise SightlineError(f"{where}; {advice}") from None
     return path
 
 
@@ -108,56 +122,79 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
+def last_checkpoints(folder: Path, count: int) -> list[Path]:
+    """The last `count` regular checkpoints, oldest first."""
+    regular = [path for path, values in _by_step(folder) if values.get("regular", True)]
+    return regular[len(regular) - min(count, len(regular)) :]
+
+
+def best_checkpoints(folder: Path, count: int, higher_is_better: bool = False) -> list[Path]:
+    """The `count` checkpoints with the best scores, oldest first; of equal ones the older."""
+    scored = [(values["score"], path) for path, values in _by_step(folder) if values.get("score") is not None]
+    ranked = sorted(scored, key=lambda pair: -pair[0] if higher_is_better else pair[0])
+    best = {path for _, path in ranked[:count]}
+    return [path for _, path in scored if path in best]
+
+
+def _by_step(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Checkpoints with their trainer's values, oldest first: the newest of each step, without damaged ones."""
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for path in _complete(folder):
+        with contextlib.suppress(SightlineError):
+            found[path.name.partition(".")[0]] = (path, read_trainer(path))
+    return list(found.values())
+
+
+def step_of(path: Path) -> int:
+    """The update after which the checkpoint `path` was written."""
+    match = _NAME.fullmatch(path.name)
+    assert match is not None, path
+    return int(match[1])
+
+
 def read_trainer(path: Path) -> dict[str, Any]:
     """The `trainer` values of the checkpoint folder `path`, without its tensors."""
     values: dict[str, Any] = _read_document(path)["trainer"]
     return values
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Restores model, optimizer and random generators from the folder `path`; returns its `trainer` values.
+def load_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    moving_average: Mapping[str, Tensor] | None = None,
+) -> dict[str, Any]:
+    """Restores model, optimizer, random generators and, if given, the moving average's tensors from the folder `path`.
 
-    Everything is read and compared with its checksum before the first weight changes.
+    Returns its `trainer` values. Everything is read and compared with its checksum before the first weight changes.
     """
     document = _read_document(path)
-    tensors = {}
-    for name in (MODEL, OPTIMIZER, RANDOM):
-        content = _read(path / name)
-        if hashlib.sha256(content).hexdigest() != document["files"].get(name):
-            raise _corrupted(path / name)
-        tensors[name] = _deserialise(content, path / name)
-    _fill(model, tensors[MODEL], path / MODEL)
+    names = (MODEL, OPTIMIZER, RANDOM) if moving_average is None else (MODEL, OPTIMIZER, RANDOM, MOVING_AVERAGE)
+    tensors = {name: _read_tensors(path, name, document) for name in names}
+    if moving_average is not None:
+        _check_shapes(tensors[MOVING_AVERAGE], moving_average, path / MOVING_AVERAGE)
+    fill_weights(model, tensors[MODEL], path / MODEL)
     _fill_moments(model, optimizer, tensors[OPTIMIZER], path / OPTIMIZER)
+    for name, value in (moving_average or {}).items():
+        value.copy_(tensors[MOVING_AVERAGE][name])
     _restore_random_states(tensors[RANDOM])
     values: dict[str, Any] = document["trainer"]
     return values
 
 
-def lasting_settings(config: RunConfig) -> dict[str, Any]:
-    """The settings that a run cannot change on its way, `section.key` to value: all but its limits and its reports."""
-    values = config.model_dump(mode="json", include={"text", "data", "model", "training"})
-    flat = dict(_flatten(values, ""))
-    return {name: value for name, value in flat.items() if name.removeprefix("training.") not in _MAY_CHANGE}
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights that the checkpoint `path` validates with: the moving average where there is one."""
+    document = _read_document(path)
+    averaged = _read_tensors(path, MOVING_AVERAGE, document) if MOVING_AVERAGE in document["files"] else {}
+    return {**_read_tensors(path, MODEL, document), **averaged}
 
 
-def check_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    """Refuses to go on from the checkpoint `path` when a lasting setting differs from its own."""
-    before = read_trainer(path)["settings"]
-    # Keys of the configuration first: what else is compared may differ because of them.
-    for name in sorted({*before, *settings}, key=lambda name: ("." not in name, name)):
-        if before.get(name) != settings.get(name):
-            change = f"{name} was {before.get(name)!r} and is now {settings.get(name)!r}"
-            if "." not in name:
-                change = f"the {name} differs from what the run began with"
-            raise SightlineError(f"{path}: cannot resume: {change}; set it back, or start a new run in another folder")
-
-
-def _flatten(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+def _read_tensors(path: Path, name: str, document: dict[str, Any]) -> dict[str, Tensor]:
+    """One file of the checkpoint `path`, compared with its checksum."""
+    content = _read(path / name)
+    if hashlib.sha256(content).hexdigest() != document["files"].get(name):
+        raise _corrupted(path / name)
+    return _deserialise(content, path / name)
 
 
 # Tensors by name
@@ -171,7 +208,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
     return dict(unique.values())
 
 
-def _fill(model: nn.Module, loaded: dict[str, Tensor], path: Path) -> None:
+def fill_weights(model: nn.Module, loaded: dict[str, Tensor], path: Path) -> None:
     """Copies `loaded` into the model's tensors after checking all of them."""
     other = "the weights belong to another config"
     own = model.state_dict(keep_vars=True)
@@ -194,6 +231,11 @@ def _fill(model: nn.Module, loaded: dict[str, Tensor], path: Path) -> None:
     with torch.no_grad():
         for name, value in loaded.items():
             own[name].copy_(value)
+
+
+def _check_shapes(loaded: dict[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
+    if {name: value.shape for name, value in loaded.items()} != {name: value.shape for name, value in own.items()}:
+        raise SightlineError(f"{path}: its tensors do not fit the model: the checkpoint belongs to another config")
 
 
 def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

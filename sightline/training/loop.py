@@ -7,123 +7,33 @@ so that every token of a batch weighs the same and padding weighs nothing. The l
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
-from sightline.batch import Batch
 from sightline.config import TrainingConfig
 from sightline.errors import SightlineError
-from sightline.training.averages import CROSS_ENTROPY, Averages, evaluating, losses_of, objective
-from sightline.training.checkpoints import CHECKPOINTS, check_settings, latest, load_checkpoint, save_checkpoint
+from sightline.training.averages import CROSS_ENTROPY, Averages, evaluating
+from sightline.training.averaging import average_weights, chosen_checkpoints, kept
+from sightline.training.checkpoints import CHECKPOINTS, latest, load_checkpoint, save_checkpoint, step_of
 from sightline.training.interrupts import Interrupted, Stop, stop_signals
 from sightline.training.metrics_log import MetricsLog, Value
-from sightline.training.progress import Limits, Progress, Report, Silent
+from sightline.training.moving_average import MovingAverage, replaced
+from sightline.training.parts import Data, Host, Reason, Result, State, Validation, Window
+from sightline.training.progress import Limits, Report
+from sightline.training.resume import check_settings
 from sightline.training.schedules import schedule
-from sightline.training.watch import Unwatched, Watch
+from sightline.training.update import backward, gradient_norm, may_step, suspects, token_count
 
-Reason = Literal["max_steps", "max_minutes", "patience", "interrupted"]
+__all__ = ["Data", "Host", "Result", "State", "Trainer", "Validation", "Window", "build_optimizer"]
+
 METRICS = "metrics.jsonl"
 SKIPS_ALLOWED = 20
-
-
-class Data(Protocol):
-    """Where batches come from."""
-
-    def epoch(self, epoch: int) -> Sequence[Any]:
-        """The example numbers of each batch of an epoch (from 0): always the same for the same seed and epoch."""
-
-    def batch(self, indices: Any) -> Batch:
-        """These examples as a batch."""
-
-
-@dataclass(frozen=True)
-class Validation:
-    """How well the model does: `run(model)` gives metrics, and the one called `metric` decides which weights are best.
-
-    `run` finds the model in evaluation mode and without gradients. `save_best(metrics)` is called each time the
-    weights are the best so far, before training goes on.
-    """
-
-    run: Callable[[nn.Module], Mapping[str, float]]
-    save_best: Callable[[dict[str, float]], None]
-    metric: str = "loss"
-    higher_is_better: bool = False
-
-    def better(self, new: Mapping[str, float], old: Mapping[str, float] | None) -> bool:
-        """Whether `new` beats `old`; what is not a number never does."""
-        if self.metric not in new:
-            raise SightlineError(f"validation gives no '{self.metric}' to choose by, only {', '.join(new)}")
-        value = new[self.metric]
-        if old is None:
-            return not math.isnan(value)
-        return value > old[self.metric] if self.higher_is_better else value < old[self.metric]
-
-
-@dataclass(frozen=True)
-class Host:
-    """The world around a run: who watches, and what time it is, in seconds."""
-
-    progress: Progress = field(default_factory=Silent)
-    clock: Callable[[], float] = time.monotonic
-    watch: Watch = field(default_factory=Unwatched)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run came to. Steps, seconds and (target) tokens count from its first start, resumed or not.
-
-    `best` are the metrics of the best validation, `checkpoint` is where the run can go on from.
-    """
-
-    reason: Reason
-    steps: int
-    epochs: float
-    seconds: float
-    tokens: int
-    skipped: int
-    best: dict[str, float] | None
-    best_step: int
-    checkpoint: Path
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether a signal ended it."""
-        return self.reason == "interrupted"
-
-
-@dataclass
-class State:
-    """Where a run is; with weights, moments and random states all it takes to go on."""
-
-    step: int = 0
-    epoch: int = 0
-    position: int = 0  # batches of the epoch that are done
-    tokens: int = 0
-    seconds: float = 0.0
-    skipped: int = 0
-    skipped_in_a_row: int = 0
-    best: dict[str, float] | None = None
-    best_step: int = 0
-    waited: int = 0  # validations since the best
-    validated: int = 0  # step of the last validation
-    lines: int = 0  # of the metrics file
-
-
-@dataclass
-class Window:
-    """What has gathered since the last line of the metrics file."""
-
-    losses: Averages = field(default_factory=Averages)
-    updates: int = 0
-    norms: float = 0.0
-    tokens: int = 0
-    seconds: float = 0.0
 
 
 def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
@@ -141,7 +51,7 @@ class Trainer:
     """One run in `folder`: trains `model` in place, keeps `checkpoints/` and `metrics.jsonl` there.
 
     `loss_weights` names the losses to minimise (others are only reported); `settings` are those that must not change
-    when the run is resumed, see `lasting_settings`.
+    when the run is resumed, see `lasting_settings`; `notes` are kept in every checkpoint.
     """
 
     def __init__(
@@ -154,15 +64,19 @@ class Trainer:
         loss_weights: Mapping[str, float] = CROSS_ENTROPY,
         settings: Mapping[str, Any] | None = None,
         host: Host | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.data, self.validation, self.config, self.folder = model, data, validation, config, folder
         self.loss_weights, self.settings, self.host = loss_weights, dict(settings or {}), host or Host()
+        self.notes = dict(notes or {})
         self.schedule = schedule(config)
         self.optimizer = build_optimizer(model, config)
+        self.moving_average = MovingAverage(model, config.ema) if config.ema else None
         self.state, self._window = State(), Window()
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._device = self._parameters[0].device
         self._checkpoint: Path | None = None  # where this very state is saved
+        self._average: dict[str, float] | None = None
 
     def run(self, resume: bool = False) -> Result:
         """Trains until a limit or a signal; with `resume`, from the last checkpoint exactly as if never stopped."""
@@ -189,6 +103,8 @@ class Trainer:
             best=state.best,
             best_step=state.best_step,
             checkpoint=self._save(),
+            average_of=tuple(state.average_of),
+            average=self._average,
         )
 
     # Beginning and end
@@ -206,23 +122,43 @@ class Trainer:
         if found is None:
             raise SightlineError(f"{self.folder}: no checkpoint to resume from; start without --resume")
         check_settings(found, self.settings)
-        values = load_checkpoint(found, self.model, self.optimizer)
+        values = load_checkpoint(found, self.model, self.optimizer, self._averaged_values())
         self.state = State(**values["state"])
         self._window = Window(**{**values["window"], "losses": Averages(**values["window"]["losses"])})
         self._checkpoint = found
 
+    def _averaged_values(self) -> dict[str, torch.Tensor] | None:
+        return None if self.moving_average is None else self.moving_average.values
+
     def _save(self) -> Path:
         """The checkpoint of this state, written unless it is there already."""
         if self._checkpoint is None:
-            self.state.seconds = self._elapsed()
-            window = {**vars(self._window), "losses": self._window.losses.plain()}
-            values = {"state": asdict(self.state), "window": window, "settings": self.settings}
-            folder = self.folder / CHECKPOINTS
-            self._checkpoint = save_checkpoint(folder, self.state.step, self.model, self.optimizer, values)
+            state = self.state
+            state.seconds = self._elapsed()
+            validated = state.validated == state.step > 0
+            values = {
+                **self.notes,
+                "state": asdict(state),
+                "window": {**vars(self._window), "losses": self._window.losses.plain()},
+                "settings": self.settings,
+                "regular": validated or self._save_due(),
+                "score": state.score if validated else None,
+            }
+            self._checkpoint = save_checkpoint(
+                self.folder / CHECKPOINTS,
+                state.step,
+                self.model,
+                self.optimizer,
+                values,
+                kept(self.config, self.validation.higher_is_better),
+                self._averaged_values(),
+            )
         return self._checkpoint
 
     def _loop(self, stop: Stop) -> Reason:
         self.model.train()
+        if self.state.step == 0:
+            self._save()  # before the first best model is: a killed run can go on wherever it was
         self._pause(stop)
         while (reason := self._ended(stop)) is None:
             self._update()
@@ -230,6 +166,8 @@ class Trainer:
         if reason != "interrupted" and self.state.validated < self.state.step and not self._validate(stop):
             reason = "interrupted"
         self._save()
+        if reason != "interrupted" and not self._try_average(stop):
+            reason = "interrupted"
         return reason
 
     def _ended(self, stop: Stop) -> Reason | None:
@@ -265,28 +203,27 @@ class Trainer:
     def _update(self) -> None:
         state, started = self.state, self._elapsed()
         self._checkpoint = None
-        indices = self._next_indices()
-        batch = self.data.batch(indices)
-        tokens = int((batch.targets or batch.sources[0]).mask.sum())
+        batches = [self.data.batch(self._next_indices()) for _ in range(self.config.accumulate)]
+        tokens = token_count(batches)
         state.step += 1
         state.tokens += tokens
-        rate = self.schedule.rate(state.step, started)
+        state.rate = rate = self.schedule.rate(state.step, started)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        losses = losses_of(self.model, batch.to(self._device))
-        total = objective(losses, self.loss_weights)
-        total.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
+        found = backward(self.model, [batch.to(self._device) for batch in batches], self.loss_weights)
+        norm = gradient_norm(self._parameters, self.config.clip)
         # The only wait for the device in an update.
-        loss, length = torch.stack((total.detach().float(), norm.float())).tolist()
-        if math.isfinite(loss) and math.isfinite(length):
+        loss, length, *each = torch.stack([value.float() for value in (found.objective, norm, *found.each)]).tolist()
+        if may_step(loss, length):
             self.optimizer.step()
             state.skipped_in_a_row = 0
-            self._window.losses.add(losses)
+            if self.moving_average is not None:
+                self.moving_average.update(self.model, state.step - state.skipped)
+            self._window.losses.add(found.losses)
             self._window.updates += 1
             self._window.norms += length
         else:
-            self._skip(batch.indices)
+            self._skip(suspects(batches, each))
         self.optimizer.zero_grad(set_to_none=True)
         self._account(tokens, started, loss, rate)
 
@@ -296,10 +233,10 @@ class Trainer:
         self.state.skipped_in_a_row += 1
         if self.state.skipped_in_a_row >= SKIPS_ALLOWED:
             more = f" and {len(indices) - 10} more" if len(indices) > 10 else ""
-            examples = ", ".join(str(index) for index in indices[:10]) + more
+            examples = "; ".join(self.data.where(index) for index in indices[:10]) + more
             raise SightlineError(
                 f"step {self.state.step}: loss or gradient not finite {SKIPS_ALLOWED} times in a row, last with "
-                f"pairs {examples} of the training part (from 0); lower training.learning_rate, or look at these pairs"
+                f"{examples}: lower training.learning_rate, or look at these lines"
             )
 
     def _account(self, tokens: int, started: float, loss: float, rate: float) -> None:
@@ -342,28 +279,66 @@ class Trainer:
         due = every is not None and state.step > state.validated and state.step % every == 0
         if due and not stop.requested:
             self._validate(stop)
-        save_due = state.step % config.save_every == 0 if config.save_every else state.validated == state.step
-        if save_due and state.step > 0 and not stop.requested:
+        if self._save_due() and not stop.requested:
             self._save()
 
-    def _validate(self, stop: Stop) -> bool:
-        """Returns whether it came to its end: a signal leaves it, and the resumed run does it again."""
+    def _save_due(self) -> bool:
+        state, config = self.state, self.config
+        validated = state.validated == state.step
+        if config.save_every is None or state.step == 0:
+            return validated and state.step > 0
+        return state.step % config.save_every == 0 or (validated and kept(config).best > 0)
+
+    def _measured(self, stop: Stop) -> dict[str, float] | None:
+        """The validation's metrics; None if a signal came: the resumed run does it again."""
         self.host.progress.validating()
         try:
             with stop.at_once(), evaluating(self.model):
-                metrics = dict(self.validation.run(self.model))
+                return dict(self.validation.run(self.model))
         except Interrupted:
-            return False
-        self._checkpoint = None
+            return None
+
+    def _validate(self, stop: Stop) -> bool:
+        """Returns whether it came to its end."""
         state = self.state
-        best = self.validation.better(metrics, state.best)
-        if best:
-            self.validation.save_best(metrics)
-            state.best, state.best_step = metrics, state.step
+        with self.moving_average.shown(self.model) if self.moving_average else nullcontext():
+            metrics = self._measured(stop)
+            if metrics is None:
+                return False
+            self._checkpoint = None
+            best = self.validation.better(metrics, state.best)
+            if best:
+                self.validation.save_best(metrics)
+                state.best, state.best_step, state.average_of = metrics, state.step, []
+        value = metrics[self.validation.metric]
+        state.score = value if math.isfinite(value) else None
         state.waited = 0 if best else state.waited + 1
         state.validated = state.step
         samples = self.host.watch.validated(state.step, best)
         told = {"samples": [sample._asdict() for sample in samples]} if samples else {}
         self._write_line("validation", self._elapsed(), {**metrics, "best": best, **told})
         self.host.progress.validated(state.step, metrics, best, samples)
+        return True
+
+    def _try_average(self, stop: Stop) -> bool:
+        """The mean of several checkpoints becomes the model if it validates at least as well as the best.
+
+        Returns whether it came to its end. A run that goes on later must do better than the mean.
+        """
+        state, config = self.state, self.config
+        higher = self.validation.higher_is_better
+        paths = chosen_checkpoints(self.folder / CHECKPOINTS, config.average, config.average_count, higher)
+        if len(paths) < 2 or state.averaged == state.step:
+            return True
+        with replaced(self.model, average_weights(paths)):
+            metrics = self._measured(stop)
+            if metrics is None:
+                return False
+            best = self.validation.as_good(metrics, state.best)
+            if best:
+                self.validation.save_best(metrics)
+                state.best, state.best_step, state.average_of = metrics, state.step, [step_of(path) for path in paths]
+        self._average, self._checkpoint, state.averaged = metrics, None, state.step
+        self._write_line("average", self._elapsed(), {**metrics, "best": best, "checkpoints": len(paths)})
+        self._save()
         return True

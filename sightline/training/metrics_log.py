@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -45,4 +46,6 @@ class MetricsLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
+        # A line that did not fit on the disk is still in the buffer, and closing would try it again.
+        with contextlib.suppress(OSError):
+            self._file.close()

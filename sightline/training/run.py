@@ -16,7 +16,7 @@ from torch import nn
 
 from sightline import metrics, sizes
 from sightline.batch import Batch
-from sightline.config import RunConfig
+from sightline.config import DataConfig, RunConfig
 from sightline.data import (
     Account,
     EncodedPairs,
@@ -46,8 +46,10 @@ from sightline.performance import threads, tune_allocator
 from sightline.search import SearchOptions, greedy_search
 from sightline.text import train_tokenizer
 from sightline.training.averages import average_losses
-from sightline.training.checkpoints import CHECKPOINTS, check_settings, lasting_settings, latest
+from sightline.training.checkpoints import CHECKPOINTS, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
+from sightline.training.places import line_finder
+from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
 from sightline.training.tensorboard import check_tensorboard
 from sightline.training.watching import Watching
 
@@ -70,6 +72,7 @@ class TrainingData:
     pairs: EncodedPairs
     batch_tokens: int
     seed: int
+    where: Callable[[int], str]
 
     def epoch(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Batches of example numbers, the same for the same seed and epoch."""
@@ -88,14 +91,12 @@ def train(
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
     checkpoint.
     """
-    checkpoint = _to_resume(output) if resume else None
-    if checkpoint is None:
-        check_free(output)
+    checkpoint, files = _beginning(output, config, resume)
     _check_metric(config)
     tune_allocator()
     threads()
     longest = min(config.data.max_length, *most_tokens(config.model))
-    train_pairs, valid_pairs, dropped = read_data(config, longest, say)
+    train_pairs, valid_pairs, dropped = read_data(config.model_copy(update={"data": files}), longest, say)
     make_folder(output)
     tokenizers = load_tokenizers(output, config) if resume else make_tokenizers(config, train_pairs, output, say)
     encoded, account = encode_pairs(train_pairs, tokenizers.source, tokenizers.target, longest)
@@ -113,9 +114,11 @@ def train(
     torch.manual_seed(config.training.seed)
     model = _build(config, tokenizers)
     save_config(output, config)
-    say(_summary(config, model))
+    for line in [_summary(config, model), *(going_on(checkpoint, config.training) if checkpoint else [])]:
+        say(line)
 
-    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed)
+    where = line_finder(files, train_pairs)
+    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, where)
     watch = Watching(output, config, tokenizers, valid, valid_pairs)
     scorer = Scorer(config, tokenizers, valid, valid_pairs, watch)
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
@@ -131,23 +134,56 @@ def train(
     validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     host = replace(host or Host(), watch=watch)
-    trainer = Trainer(model.to(device), data, validation, config.training, output, settings=settings, host=host)
+    notes = {"files": places(config.data, files)}
+    trainer = Trainer(
+        model.to(device), data, validation, config.training, output, settings=settings, host=host, notes=notes
+    )
     watch.prepare(model, about)
     result = trainer.run(resume)
+    _tell(result, metric, say)
     if result.best is not None:
-        length = f"{result.steps:,} updates in {result.seconds / 60:.1f} minutes ({result.epochs:.1f} epochs)"
-        write_card(result.best, {"training": length, "best validation": f"update {result.best_step:,}"})
+        write_card(result.best, _history(result))
     if not result.interrupted:
         watch.report(say)
     return Trained(result, config, output)
 
 
-def _to_resume(output: Path) -> Path:
-    """The checkpoint to go on from."""
+def _tell(result: Result, metric: str, say: Say) -> None:
+    """What a person would not see from the best validation alone."""
+    if result.skipped:
+        say(f"{result.skipped:,} updates were left out: their loss or gradient was not finite")
+    if result.average is not None:
+        value = f"the mean of checkpoints has a validation {metric} of {result.average[metric]:.4g}"
+        if result.average_of:
+            say(f"{value}, at least as good as the best: the model is the mean of {_updates(result.average_of)}")
+        elif result.best is not None:
+            say(f"{value}, worse than {result.best[metric]:.4g}: the model stays that of update {result.best_step:,}")
+
+
+def _history(result: Result) -> dict[str, str]:
+    """How the model came about, for its card."""
+    length = f"{result.steps:,} updates in {result.seconds / 60:.1f} minutes ({result.epochs:.1f} epochs)"
+    best = f"mean of {_updates(result.average_of)}" if result.average_of else f"update {result.best_step:,}"
+    return {"training": length, "best validation": best}
+
+
+def _updates(steps: Sequence[int]) -> str:
+    return f"updates {', '.join(f'{step:,}' for step in steps)}"
+
+
+def _beginning(output: Path, config: RunConfig, resume: bool) -> tuple[Path | None, DataConfig]:
+    """The checkpoint to go on from, if any, and the data's files where they are.
+
+    The settings get a first look here: reading and encoding a large corpus takes its time.
+    """
+    if not resume:
+        check_free(output)
+        return None, config.data
     found = latest(output / CHECKPOINTS)
     if found is None:
         raise SightlineError(f"{output}: no checkpoint to resume from; start without --resume")
-    return found
+    check_settings(found, _settings(config), partly=True)
+    return found, find_files(config.data, found)
 
 
 def _check_metric(config: RunConfig) -> None:

@@ -1,0 +1,164 @@
+"""Going on with a run: what may differ from its beginning, where its files are, and what will happen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sightline.config import DataConfig, RunConfig, TrainingConfig, build_config
+from sightline.errors import SightlineError
+from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
+from sightline.training.schedules import schedule
+
+MAY_CHANGE = (
+    "training.max_steps",
+    "training.max_minutes",
+    "training.patience",
+    "training.validate_every",
+    "training.validate_bleu",
+    "training.log_every",
+    "training.save_every",
+    "training.keep_last",
+    "training.keep_best",
+    "training.average",
+    "training.average_count",
+    "training.samples",
+    "training.watch",
+    "training.tensorboard",
+    "training.report",
+)
+
+
+# Settings
+
+
+def lasting_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings that a run cannot change on its way, `section.key` to value: all but its limits and its reports."""
+    values = config.model_dump(mode="json", include={"text", "data", "model", "training"})
+    return {name: value for name, value in _flatten(values, "") if name not in MAY_CHANGE}
+
+
+def check_settings(path: Path, settings: Mapping[str, Any], partly: bool = False) -> None:
+    """Refuses to go on from the checkpoint `path` when lasting settings differ from its own.
+
+    With `partly`, only those that are given and not null are compared: a first look, before anything is read.
+    A setting that the checkpoint does not know, because it is newer than the run, had its default.
+    """
+    before = read_trainer(path)["settings"]
+    recipe = settings.get("model.recipe")
+    defaults = lasting_settings(build_config({}, recipe if isinstance(recipe, str) else None))
+    names = {name for name in settings if settings[name] is not None} if partly else {*before, *settings}
+    # Keys of the configuration first: what else is compared may differ because of them.
+    different = [
+        name for name in sorted(names) if before.get(name, defaults.get(name)) != settings.get(name, defaults.get(name))
+    ]
+    changes = [
+        f"{name} was {before.get(name)!r} and is now {settings.get(name)!r}" for name in different if "." in name
+    ]
+    if not changes:
+        changes = [f"the {name} differs from what the run began with" for name in different]
+    if changes:
+        raise SightlineError(
+            f"{path}: cannot resume: {', '.join(changes)}; set {'it' if len(changes) == 1 else 'them'} back, or start "
+            f"a new run in another folder. On resuming may change: {', '.join(MAY_CHANGE)}, search.*, alignment.*, and "
+            "where the files of the data lie; all else of text.*, data.*, model.* and training.* may not"
+        )
+
+
+def _flatten(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+# Limits
+
+
+def steps_done(output: Path) -> int:
+    """The updates that the run in `output` has behind it."""
+    found = latest(output / CHECKPOINTS)
+    if found is None:
+        raise SightlineError(f"{output}: no checkpoint to resume from; start without --resume")
+    return int(read_trainer(found)["state"]["step"])
+
+
+def going_on(checkpoint: Path, config: TrainingConfig) -> list[str]:
+    """What a person should know before the run goes on: where it stands, whether it is over, whether the rate jumps."""
+    state = read_trainer(checkpoint)["state"]
+    step, seconds = int(state["step"]), float(state["seconds"])
+    lines = [f"going on after update {step:,}"]
+    if config.patience and state["waited"] >= config.patience:
+        lines.append(f"its patience of {config.patience} is used up; go on with --set training.patience=N")
+    elif config.max_steps is not None and step >= config.max_steps:
+        lines.append(f"its {config.max_steps:,} updates are done; go on with --more-steps N")
+    elif config.max_minutes is not None and seconds >= config.max_minutes * 60:
+        lines.append(f"its {config.max_minutes:g} minutes are used up; go on with a larger --max-minutes")
+    else:
+        lines += _jump(step, seconds, state.get("rate"), config)
+    return lines
+
+
+def _jump(step: int, seconds: float, before: float | None, config: TrainingConfig) -> list[str]:
+    """A line about a rate that rises because the end of its schedule has moved."""
+    rate = schedule(config).rate(step + 1, seconds)
+    if config.schedule not in ("cosine", "linear") or before is None or step < (config.warmup or 0):
+        return []
+    if rate <= 1.1 * before:
+        return []
+    end = "the new limit" if config.max_steps is None else f"update {config.max_steps:,}"
+    return [
+        f"the learning rate goes up from {before:.1e} to {rate:.1e}: the {config.schedule} schedule now ends at {end}"
+    ]
+
+
+# Files
+
+
+def places(given: DataConfig, found: DataConfig) -> dict[str, str]:
+    """Where each file lies that `given` names, by the name given; `found` is what `find_files` made of it.
+
+    Checkpoints note it, not the configuration or the model card: a model that is passed on tells nobody's paths.
+    """
+    names, files = _files(given.model_dump()), _files(found.model_dump())
+    return {str(name): os.path.abspath(file) for name, file in zip(names, files, strict=True)}
+
+
+def find_files(data: DataConfig, checkpoint: Path) -> DataConfig:
+    """`data` with files that exist: those that the run of `checkpoint` has read, else the same names from here."""
+    known: dict[str, str] = read_trainer(checkpoint).get("files", {})
+
+    def find(file: Path) -> Path:
+        noted = Path(known.get(str(file), file))
+        existing = next((path for path in (noted, file) if path.exists()), None)
+        if existing is None:
+            where = "not found" if noted == file else f"not found, neither here nor at {noted}, where it was"
+            keys = [name for name, value in data.model_dump().items() if value == file]
+            mend = f" with --{keys[0].replace('_', '-')} FILE" if keys else ", by --set data.…"
+            raise SightlineError(f"{file}: {where}; say where it is now{mend}")
+        return existing
+
+    return DataConfig.model_validate(_replaced(data.model_dump(), find))
+
+
+def _files(values: Any) -> Iterator[Path]:
+    """Every path in nested values."""
+    if isinstance(values, Path):
+        yield values
+    elif isinstance(values, dict | list | tuple):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from _files(value)
+
+
+def _replaced(values: Any, change: Callable[[Path], Path]) -> Any:
+    """Nested values with `change(path)` in the place of each path."""
+    if isinstance(values, Path):
+        return change(values)
+    if isinstance(values, dict):
+        return {name: _replaced(value, change) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_replaced(value, change) for value in values]
+    return values
