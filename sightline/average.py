@@ -50,5 +50,11 @@ def average_run(run: Path, output: Path, last: int | None = None, best: int | No
     save_model(output, model)
     steps = [step_of(path) for path in paths]
     told = f"the mean of checkpoints, updates {', '.join(f'{step:,}' for step in steps)}"
-    save_card(output, config, model, tokenizers, Card(training={"weights": told}, scores={"none": "not validated yet"}))
+    save_card(
+        output,
+        config,
+        model,
+        tokenizers,
+        Card([f"that of the run {run.resolve().name}"], {"none": "not validated yet"}, {"weights": told}),
+    )
     return steps
