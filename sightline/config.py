@@ -163,6 +163,9 @@ class TrainingConfig(Section):
     watch: int = Field(4, ge=0, description="sentences whose attention is kept at each validation (0: no sharpness)")
     tensorboard: bool = Field(False, description="write TensorBoard's event files too (extra: tensorboard)")
     report: bool = Field(True, description="write report.html at the end; `sightline report` makes it at any time")
+    workers: int | None = Field(
+        None, ge=1, description="parts of a batch computed side by side on a CPU; null: one for each processor"
+    )
     accumulate: int = Field(1, ge=1, description="batches an update is made of, as if they were one large batch")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the weights' moving average, such as 0.999 (0: none)")
     keep_last: int = Field(1, ge=1, description="newest checkpoints that are kept")

@@ -19,8 +19,11 @@ class Corpus:
 
     pairs: int
     target_tokens: int
+    processors: int = 1
 
 
+# Tokens that are worth a worker of their own: with fewer, the products get small and slow.
+LEAST_PART = 512
 # (pairs up to, transformer width, layers, feed-forward, recurrent width, epochs)
 LADDER = (
     (50_000, 128, 4, 512, 256, 30),
@@ -115,6 +118,7 @@ def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[
         "learning_rate": rate,
         "warmup": warmup,
         "validate_every": max(50, min(1_000, updates)),
+        "workers": max(1, min(corpus.processors, values["data"]["batch_tokens"] // LEAST_PART)),
     }
     given = training.model_dump(exclude_none=True)
     return merge(merge(training.model_dump(), chosen), given)

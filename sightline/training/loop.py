@@ -18,6 +18,7 @@ from torch import nn
 
 from sightline.config import TrainingConfig
 from sightline.errors import SightlineError
+from sightline.training import side_by_side
 from sightline.training.averages import CROSS_ENTROPY, Averages, evaluating
 from sightline.training.averaging import average_weights, chosen_checkpoints, kept
 from sightline.training.checkpoints import CHECKPOINTS, latest, load_checkpoint, save_checkpoint, step_of
@@ -28,6 +29,7 @@ from sightline.training.parts import Data, Host, Reason, Result, State, Validati
 from sightline.training.progress import Limits, Report
 from sightline.training.resume import check_settings
 from sightline.training.schedules import schedule
+from sightline.training.side_by_side import Workers
 from sightline.training.update import backward, gradient_norm, may_step, suspects, token_count
 
 __all__ = ["Data", "Host", "Result", "State", "Trainer", "Validation", "Window", "build_optimizer"]
@@ -77,6 +79,8 @@ class Trainer:
         self._device = self._parameters[0].device
         self._checkpoint: Path | None = None  # where this very state is saved
         self._average: dict[str, float] | None = None
+        apart = (config.workers or 1) > 1 and self._device.type == "cpu"
+        self.workers = Workers(config.workers or 1, config.seed) if apart else None
 
     def run(self, resume: bool = False) -> Result:
         """Trains until a limit or a signal; with `resume`, from the last checkpoint exactly as if never stopped."""
@@ -92,6 +96,8 @@ class Trainer:
                 reason = self._loop(stop)
             finally:
                 progress.stop()
+                if self.workers is not None:
+                    self.workers.close()
                 self.host.watch.stop()
         return Result(
             reason=reason,
@@ -203,14 +209,20 @@ class Trainer:
     def _update(self) -> None:
         state, started = self.state, self._elapsed()
         self._checkpoint = None
-        batches = [self.data.batch(self._next_indices()) for _ in range(self.config.accumulate)]
+        indices = [self._next_indices() for _ in range(self.config.accumulate)]
+        if self.workers is not None:
+            indices = [part for batch in indices for part in self.workers.parted(batch)]
+        batches = [self.data.batch(part) for part in indices]
         tokens = token_count(batches)
         state.step += 1
         state.tokens += tokens
         state.rate = rate = self.schedule.rate(state.step, started)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        found = backward(self.model, [batch.to(self._device) for batch in batches], self.loss_weights)
+        if self.workers is None:
+            found = backward(self.model, [batch.to(self._device) for batch in batches], self.loss_weights)
+        else:
+            found = side_by_side.backward(self.model, batches, self.loss_weights, self.workers, state.step)
         norm = gradient_norm(self._parameters, self.config.clip)
         # The only wait for the device in an update.
         loss, length, *each = torch.stack([value.float() for value in (found.objective, norm, *found.each)]).tolist()

@@ -94,7 +94,6 @@ def train(
     checkpoint, files = _beginning(output, config, resume)
     _check_metric(config)
     tune_allocator()
-    threads()
     longest = min(config.data.max_length, *most_tokens(config.model))
     train_pairs, valid_pairs, dropped = read_data(config.model_copy(update={"data": files}), longest, say)
     make_folder(output)
@@ -107,7 +106,7 @@ def train(
             raise SightlineError(f"nothing is left to {part}: {kept} (more than {longest:,} tokens: data.max_length)")
     if account.empty or account.too_long:
         say(f"training on {account}")
-    config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target.lengths.sum())))
+    config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target.lengths.sum()), threads()))
     settings = {**_settings(config), "data": _digest(encoded, valid)}
     if checkpoint is not None:
         check_settings(checkpoint, settings)

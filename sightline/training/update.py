@@ -56,7 +56,7 @@ def backward(model: nn.Module, batches: Sequence[Batch], weights: Mapping[str, f
             found = losses_of(model, batch)
             objective(found, weights)  # names a loss that is not there
             (weights[name] * found[name][0]).backward()  # type: ignore[no-untyped-call]
-            all_losses.append(_detached(found))
+            all_losses.append(detached(found))
         losses = added(all_losses)
         total = objective(losses, weights)
         count = torch.as_tensor(losses[name][1]).clamp(min=1)
@@ -64,7 +64,7 @@ def backward(model: nn.Module, batches: Sequence[Batch], weights: Mapping[str, f
             if parameter.grad is not None:
                 parameter.grad.div_(count.to(parameter.grad.device))
     each = [objective(one, weights).detach() for one in all_losses] if len(batches) > 1 else [total.detach()]
-    return Backward(_detached(losses), total.detach(), each)
+    return Backward(detached(losses), total.detach(), each)
 
 
 def added(all_losses: Sequence[Losses]) -> Summed:
@@ -92,5 +92,6 @@ def suspects(batches: Sequence[Batch], each: Sequence[float]) -> list[int]:
     return [index for batch in bad or batches for index in batch.indices]
 
 
-def _detached(losses: Losses) -> Summed:
+def detached(losses: Losses) -> Summed:
+    """Sums and counts without the way they came about."""
     return {name: (total.detach(), count) for name, (total, count) in losses.items()}

@@ -64,6 +64,7 @@ def configuration(job: Job) -> RunConfig:
         "epsilon": job.epsilon,
         "label_smoothing": job.smoothing,
         "clip": job.clip,
+        "workers": job.threads,
     }
     if job.is_recurrent:
         recurrent = job.recurrent()
