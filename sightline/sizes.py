@@ -19,6 +19,7 @@ class Corpus:
 
     pairs: int
     target_tokens: int
+    ranks: int = 1
 
 
 # (pairs up to, transformer width, layers, feed-forward, recurrent width, epochs)
@@ -96,7 +97,7 @@ def _queries(model: ModelConfig, recurrent: int) -> int:
 def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[str, Any]) -> dict[str, Any]:
     """Open values of the training section."""
     training = config.training
-    updates = max(1, corpus.target_tokens // (values["data"]["batch_tokens"] * training.accumulate))
+    updates = max(1, corpus.target_tokens // (values["data"]["batch_tokens"] * training.accumulate * corpus.ranks))
     steps = training.max_steps
     if steps is None and training.max_minutes is None:
         steps = max(LEAST_UPDATES, updates * epochs)
