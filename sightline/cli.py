@@ -16,6 +16,7 @@ from sightline.cli_average import average
 from sightline.cli_report import report
 from sightline.console import bar, keeping, presented, program, run, say, standard_input, watched
 from sightline.errors import SightlineError
+from sightline.launch import launched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,7 +128,9 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     folder = shlex.quote(str(output))
     say(f"stopped by {result.reason} after {result.steps:,} updates, {result.seconds / 60:.1f} minutes")
     if result.interrupted:
-        say(f"saved; go on with: {program()} train --output {folder} --resume")
+        launch = launched()
+        again = launch.command if launch else program()
+        say(f"saved; go on with: {again} train --output {folder} --resume")
         raise typer.Exit(130)
     if result.best is None:
         raise SightlineError(

@@ -159,6 +159,12 @@ class TrainingConfig(Section):
     metric: Literal["loss", "bleu"] = Field("loss", description="what makes a validation the best")
     log_every: int = Field(50, ge=1, description="updates between lines in the metrics file")
     save_every: int | None = Field(None, ge=1, description="updates between checkpoints; null: at each validation")
+    parallel: Literal["ddp", "fsdp"] = Field(
+        "ddp", description="under torchrun: each rank holds the whole model (ddp) or a part of it (fsdp)"
+    )
+    timeout_minutes: float = Field(
+        10, gt=0, description="under torchrun: end the run when a rank has not answered for so long"
+    )
     samples: int = Field(1, ge=0, description="translations shown at a validation, of those made for BLEU (0: none)")
     watch: int = Field(4, ge=0, description="sentences whose attention is kept at each validation (0: no sharpness)")
     tensorboard: bool = Field(False, description="write TensorBoard's event files too (extra: tensorboard)")

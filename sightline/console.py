@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
 
 import typer
 
-from sightline.errors import SightlineError
+from sightline.errors import OtherRankError, SightlineError
+from sightline.launch import record_failure, speaks, wait_for_first
 
 if TYPE_CHECKING:
     from sightline.translator import Translation
@@ -23,13 +24,16 @@ MISTAKE, INTERRUPTED, NO_READER = 2, 130, 141
 
 
 def say(line: str) -> None:
-    """Tells the person, not the pipe."""
-    print(line, file=sys.stderr, flush=True)
+    """Tells the person, not the pipe; of several ranks the first one does."""
+    if speaks():
+        print(line, file=sys.stderr, flush=True)
 
 
 def complain(message: str) -> None:
     """Tells of a mistake, in one line whatever the message holds."""
-    say(f"sightline: {' '.join(message.splitlines())}")
+    line = " ".join(message.splitlines())
+    say(f"sightline: {line}")
+    record_failure(line)
 
 
 def standard_input() -> BinaryIO:
@@ -137,6 +141,8 @@ def run(app: typer.Typer) -> NoReturn:
         complain(f"{error.filename or 'standard output'}: {error.strerror or error}")
         code = MISTAKE
         _drop_output()
+    if code == MISTAKE:
+        wait_for_first()
     sys.exit(code)
 
 
@@ -148,6 +154,9 @@ def _invoke(app: typer.Typer) -> int:
             command.invoke(context)
     except typer.Exit as done:
         return done.exit_code
+    except OtherRankError as error:
+        say(f"sightline: {error}")
+        return MISTAKE
     except SightlineError as error:
         complain(str(error))
         return MISTAKE

@@ -8,6 +8,10 @@ class SightlineError(Exception):
     """A mistake the user can mend: one line that says what, where and how. The command line exits with 2."""
 
 
+class OtherRankError(SightlineError):
+    """This rank cannot go on because of another one, which knows the cause."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """`; did you mean 'x'?` when a valid name is close, else the list of valid names."""
     names = list(valid)

@@ -20,6 +20,7 @@ class Corpus:
     pairs: int
     target_tokens: int
     processors: int = 1
+    ranks: int = 1
 
 
 # Tokens that are worth a worker of their own: with fewer, the products get small and slow.
@@ -99,7 +100,7 @@ def _queries(model: ModelConfig, recurrent: int) -> int:
 def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[str, Any]) -> dict[str, Any]:
     """Open values of the training section."""
     training = config.training
-    updates = max(1, corpus.target_tokens // (values["data"]["batch_tokens"] * training.accumulate))
+    updates = max(1, corpus.target_tokens // (values["data"]["batch_tokens"] * training.accumulate * corpus.ranks))
     steps = training.max_steps
     if steps is None and training.max_minutes is None:
         steps = max(LEAST_UPDATES, updates * epochs)

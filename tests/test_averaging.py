@@ -47,7 +47,7 @@ def test_a_moving_average_by_hand() -> None:
         decay = min(0.3, (1 + number) / (10 + number))  # 2/11 and 3/12, then the full 0.3
         expected = decay * expected + (1 - decay) * weight
         assert float(average.values["weight"]) == pytest.approx(expected)
-    with average.shown(model):
+    with replaced(model, average.values):
         assert model.weight.item() == pytest.approx(expected)
     assert model.weight.item() == 3.0
 
@@ -59,7 +59,7 @@ def test_the_average_is_float32_beside_weights_of_any_kind_and_tied_ones_once() 
     assert "embedding.weight" in average.values
     assert "output.weight" not in average.values
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(RuntimeError, match="on the way"), average.shown(model):
+    with pytest.raises(RuntimeError, match="on the way"), replaced(model, average.values):
         raise RuntimeError("on the way")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

@@ -4,7 +4,7 @@ A checkpoint is a folder `step-0000123` that holds all a run needs to go on as i
 
     model.safetensors       parameters and buffers
     optimizer.safetensors   Adam's moments and step counts, `exp_avg/NAME`
-    random.safetensors      the states of torch's random generators
+    random.safetensors      the states of torch's random generators, those of a later rank under `rank-R/`
     ema.safetensors         the moving average of the parameters, if there is one
     trainer.json            the trainer's own state, the settings that must stay, a checksum for each file
 
@@ -30,6 +30,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sightline.errors import SightlineError
+from sightline.training.random_states import random_states, restore_random_states
+from sightline.training.ranks import Alone, Ranks, portion
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"
@@ -81,21 +83,33 @@ def save_checkpoint(
     trainer: Mapping[str, Any],
     keep: Keep = NEWEST,
     moving_average: Mapping[str, Tensor] | None = None,
+    ranks: Ranks | None = None,
 ) -> Path:
     """Writes a checkpoint into `folder`, then deletes those that `keep` does not ask for; returns its path.
 
     `trainer` is anything JSON can hold; of it, `regular` and `score` decide what is kept. If writing fails, the
-    checkpoints that were there stay as they were.
+    checkpoints that were there stay as they were. All `ranks` give their part, the first one writes.
     """
+    ranks = ranks or Alone()
+    tensors = {
+        MODEL: ranks.whole(_weights(model)),
+        OPTIMIZER: ranks.whole(_moments(model, optimizer)),
+        RANDOM: random_states(ranks),
+    }
+    if moving_average is not None:
+        tensors[MOVING_AVERAGE] = ranks.whole(moving_average)
+    return Path(ranks.on_first(lambda: str(_write_checkpoint(folder, step, tensors, trainer, keep))))
+
+
+def _write_checkpoint(
+    folder: Path, step: int, tensors: Mapping[str, dict[str, Tensor]], trainer: Mapping[str, Any], keep: Keep
+) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         path = _free_name(folder, step)
         partial = folder / f"{_PARTIAL}{path.name}"
         partial.mkdir()
-        tensors = {MODEL: _weights(model), OPTIMIZER: _moments(model, optimizer), RANDOM: _random_states()}
-        if moving_average is not None:
-            tensors[MOVING_AVERAGE] = dict(moving_average)
         checksums = {name: _write(partial / name, _serialise(values)) for name, values in tensors.items()}
         document = {"format": FORMAT, "trainer": dict(trainer), "files": checksums}
         _write(partial / TRAINER, json.dumps({**document, "checksum": _checksum(document)}, indent=1).encode())
@@ -163,6 +177,7 @@ def load_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     moving_average: Mapping[str, Tensor] | None = None,
+    ranks: Ranks | None = None,
 ) -> dict[str, Any]:
     """Restores model, optimizer, random generators and, if given, the moving average's tensors from the folder `path`.
 
@@ -176,8 +191,8 @@ def load_checkpoint(
     fill_weights(model, tensors[MODEL], path / MODEL)
     _fill_moments(model, optimizer, tensors[OPTIMIZER], path / OPTIMIZER)
     for name, value in (moving_average or {}).items():
-        value.copy_(tensors[MOVING_AVERAGE][name])
-    _restore_random_states(tensors[RANDOM])
+        value.copy_(portion(tensors[MOVING_AVERAGE][name], value))
+    restore_random_states(tensors[RANDOM], ranks or Alone())
     values: dict[str, Any] = document["trainer"]
     return values
 
@@ -230,7 +245,7 @@ def fill_weights(model: nn.Module, loaded: dict[str, Tensor], path: Path) -> Non
                 raise SightlineError(f"{path}: {present[0]} and {name} differ, but the model ties them: {other}")
     with torch.no_grad():
         for name, value in loaded.items():
-            own[name].copy_(value)
+            own[name].copy_(portion(value, own[name]))
 
 
 def _check_shapes(loaded: dict[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
@@ -250,31 +265,17 @@ def _fill_moments(model: nn.Module, optimizer: torch.optim.Optimizer, loaded: di
     """Through the optimizer's own `load_state_dict`, which knows on which device each of them belongs."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     order = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    parameters = dict(model.named_parameters())
     state: dict[int, dict[str, Tensor]] = {}
     for full_name, value in loaded.items():
         key, _, name = full_name.partition("/")
-        if name not in order or (value.dim() > 0 and value.shape != shapes[name]):
+        if name not in order or (value.dim() > 0 and value.shape != parameters[name].shape):
             raise SightlineError(
                 f"{path}: {full_name} does not fit the model: the checkpoint belongs to another config"
             )
-        state.setdefault(order.index(name), {})[key] = value
+        fitting = portion(value, parameters[name]) if value.dim() > 0 else value
+        state.setdefault(order.index(name), {})[key] = fitting
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _random_states() -> dict[str, Tensor]:
-    """Torch's generators; Python's and numpy's are not used while training, batches depend on seed and epoch alone."""
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states |= {f"cuda:{number}": state for number, state in enumerate(torch.cuda.get_rng_state_all())}
-    return states
-
-
-def _restore_random_states(states: dict[str, Tensor]) -> None:
-    torch.set_rng_state(states["cpu"])
-    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        if f"cuda:{number}" in states:
-            torch.cuda.set_rng_state(states[f"cuda:{number}"], number)
 
 
 # Files and folders

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from sightline.batch import Batch
 from sightline.config import TrainingConfig
 from sightline.errors import SightlineError
 from sightline.training import side_by_side
@@ -27,10 +28,11 @@ from sightline.training.metrics_log import MetricsLog, Value
 from sightline.training.moving_average import MovingAverage, replaced
 from sightline.training.parts import Data, Host, Reason, Result, State, Validation, Window
 from sightline.training.progress import Limits, Report
+from sightline.training.ranks import Alone, Ranks, rank_seed
 from sightline.training.resume import check_settings
 from sightline.training.schedules import schedule
 from sightline.training.side_by_side import Workers
-from sightline.training.update import backward, gradient_norm, may_step, suspects, token_count
+from sightline.training.update import Backward, backward, gradient_norm, may_step, suspects, token_count
 
 __all__ = ["Data", "Host", "Result", "State", "Trainer", "Validation", "Window", "build_optimizer"]
 
@@ -54,6 +56,7 @@ class Trainer:
 
     `loss_weights` names the losses to minimise (others are only reported); `settings` are those that must not change
     when the run is resumed, see `lasting_settings`; `notes` are kept in every checkpoint.
+    An update takes `accumulate` batches on each of the `ranks`.
     """
 
     def __init__(
@@ -67,29 +70,35 @@ class Trainer:
         settings: Mapping[str, Any] | None = None,
         host: Host | None = None,
         notes: Mapping[str, Any] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model, self.data, self.validation, self.config, self.folder = model, data, validation, config, folder
         self.loss_weights, self.settings, self.host = loss_weights, dict(settings or {}), host or Host()
         self.notes = dict(notes or {})
         self.schedule = schedule(config)
-        self.optimizer = build_optimizer(model, config)
-        self.moving_average = MovingAverage(model, config.ema) if config.ema else None
+        self.ranks = ranks or Alone()
+        self.spread = self.ranks.spread(model)
+        owner = self.spread.owner
+        self.optimizer = build_optimizer(owner, config)
+        self.moving_average = MovingAverage(owner, config.ema) if config.ema else None
         self.state, self._window = State(), Window()
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._parameters = [parameter for parameter in owner.parameters() if parameter.requires_grad]
         self._device = self._parameters[0].device
         self._checkpoint: Path | None = None  # where this very state is saved
         self._average: dict[str, float] | None = None
-        apart = (config.workers or 1) > 1 and self._device.type == "cpu"
+        apart = (config.workers or 1) > 1 and self._device.type == "cpu" and self.ranks.size == 1
         self.workers = Workers(config.workers or 1, config.seed) if apart else None
 
     def run(self, resume: bool = False) -> Result:
         """Trains until a limit or a signal; with `resume`, from the last checkpoint exactly as if never stopped."""
         self._restore() if resume else self._begin()
         state, progress = self.state, self.host.progress
-        self._zero = self.host.clock() - state.seconds
         self._batches = self._epoch()
         self._session_tokens, self._session_seconds = 0, 0.0
-        with MetricsLog(self.folder / METRICS, state.lines) as self._log, stop_signals() as stop:
+        metrics = MetricsLog(self.folder / METRICS, state.lines) if self.ranks.first else nullcontext()
+        with metrics as self._log, stop_signals() as stop:
+            self._clock = self.ranks.follow(stop, self.host.clock)
+            self._zero = self._clock() - state.seconds
             self.host.watch.start(state.step)
             progress.start(Limits(self.config.max_steps, self.schedule.max_seconds, state.step, state.seconds))
             try:
@@ -121,14 +130,14 @@ class Trainer:
             raise SightlineError(
                 f"{self.folder}: holds a run already ({found.name}); go on with --resume or choose another folder"
             )
-        torch.manual_seed(self.config.seed)
+        torch.manual_seed(rank_seed(self.config.seed, self.ranks.rank))
 
     def _restore(self) -> None:
         found = latest(self.folder / CHECKPOINTS)
         if found is None:
             raise SightlineError(f"{self.folder}: no checkpoint to resume from; start without --resume")
         check_settings(found, self.settings)
-        values = load_checkpoint(found, self.model, self.optimizer, self._averaged_values())
+        values = load_checkpoint(found, self.spread.owner, self.optimizer, self._averaged_values(), self.ranks)
         self.state = State(**values["state"])
         self._window = Window(**{**values["window"], "losses": Averages(**values["window"]["losses"])})
         self._checkpoint = found
@@ -149,20 +158,22 @@ class Trainer:
                 "settings": self.settings,
                 "regular": validated or self._save_due(),
                 "score": state.score if validated else None,
+                "ranks": self.ranks.size,
             }
             self._checkpoint = save_checkpoint(
                 self.folder / CHECKPOINTS,
                 state.step,
-                self.model,
+                self.spread.owner,
                 self.optimizer,
                 values,
                 kept(self.config, self.validation.higher_is_better),
                 self._averaged_values(),
+                self.ranks,
             )
         return self._checkpoint
 
     def _loop(self, stop: Stop) -> Reason:
-        self.model.train()
+        self.spread.runner.train()
         if self.state.step == 0:
             self._save()  # before the first best model is: a killed run can go on wherever it was
         self._pause(stop)
@@ -189,7 +200,7 @@ class Trainer:
         return None
 
     def _elapsed(self) -> float:
-        return self.host.clock() - self._zero
+        return self._clock() - self._zero
 
     # One update
 
@@ -206,23 +217,29 @@ class Trainer:
         self.state.position += 1
         return self._batches[self.state.position - 1]
 
+    def _next_batches(self) -> list[Batch]:
+        """This rank's batches of the next update, or with workers the parts of them."""
+        drawn = [self._next_indices() for _ in range(self.config.accumulate * self.ranks.size)]
+        drawn = drawn[self.ranks.rank :: self.ranks.size]
+        if self.workers is not None:
+            drawn = [part for indices in drawn for part in self.workers.parted(indices)]
+        return [self.data.batch(indices) for indices in drawn]
+
+    def _backward(self, batches: Sequence[Batch]) -> Backward:
+        if self.workers is not None:
+            return side_by_side.backward(self.model, batches, self.loss_weights, self.workers, self.state.step)
+        moved = [batch.to(self._device) for batch in batches]
+        return backward(self.spread.runner, moved, self.loss_weights, self.spread.quiet)
+
     def _update(self) -> None:
         state, started = self.state, self._elapsed()
         self._checkpoint = None
-        indices = [self._next_indices() for _ in range(self.config.accumulate)]
-        if self.workers is not None:
-            indices = [part for batch in indices for part in self.workers.parted(batch)]
-        batches = [self.data.batch(part) for part in indices]
-        tokens = token_count(batches)
+        batches = self._next_batches()
         state.step += 1
-        state.tokens += tokens
         state.rate = rate = self.schedule.rate(state.step, started)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        if self.workers is None:
-            found = backward(self.model, [batch.to(self._device) for batch in batches], self.loss_weights)
-        else:
-            found = side_by_side.backward(self.model, batches, self.loss_weights, self.workers, state.step)
+        found = self._backward(batches)
         norm = gradient_norm(self._parameters, self.config.clip)
         # The only wait for the device in an update.
         loss, length, *each = torch.stack([value.float() for value in (found.objective, norm, *found.each)]).tolist()
@@ -230,13 +247,15 @@ class Trainer:
             self.optimizer.step()
             state.skipped_in_a_row = 0
             if self.moving_average is not None:
-                self.moving_average.update(self.model, state.step - state.skipped)
+                self.moving_average.update(self.spread.owner, state.step - state.skipped)
             self._window.losses.add(found.losses)
             self._window.updates += 1
             self._window.norms += length
         else:
             self._skip(suspects(batches, each))
         self.optimizer.zero_grad(set_to_none=True)
+        tokens = self.ranks.settle(token_count(batches))
+        state.tokens += tokens
         self._account(tokens, started, loss, rate)
 
     def _skip(self, indices: Sequence[int]) -> None:
@@ -244,6 +263,7 @@ class Trainer:
         self.state.skipped += 1
         self.state.skipped_in_a_row += 1
         if self.state.skipped_in_a_row >= SKIPS_ALLOWED:
+            indices = [index for part in self.ranks.gather(indices) for index in part]
             more = f" and {len(indices) - 10} more" if len(indices) > 10 else ""
             examples = "; ".join(self.data.where(index) for index in indices[:10]) + more
             raise SightlineError(
@@ -278,8 +298,9 @@ class Trainer:
             "epoch": self.state.epoch,
             "seconds": round(elapsed, 3),
         }
-        self._log.write({**place, **values})
-        self.state.lines = self._log.lines
+        if self._log is not None:
+            self._log.write({**place, **values})
+            self.state.lines = self._log.lines
         self.host.watch.line({**place, **values})
 
     # Between updates
@@ -304,23 +325,30 @@ class Trainer:
     def _measured(self, stop: Stop) -> dict[str, float] | None:
         """The validation's metrics; None if a signal came: the resumed run does it again."""
         self.host.progress.validating()
-        try:
-            with stop.at_once(), evaluating(self.model):
-                return dict(self.validation.run(self.model))
-        except Interrupted:
-            return None
+
+        def run() -> dict[str, float] | None:
+            try:
+                with stop.at_once(), evaluating(self.model):
+                    return dict(self.validation.run(self.model))
+            except Interrupted:
+                return None
+
+        metrics = self.ranks.on_first(run)
+        stop.requested |= metrics is None
+        return metrics
 
     def _validate(self, stop: Stop) -> bool:
         """Returns whether it came to its end."""
         state = self.state
-        with self.moving_average.shown(self.model) if self.moving_average else nullcontext():
+        self.ranks.collect(self.spread, self.model)
+        with replaced(self.model, self.ranks.whole(self._averaged_values() or {})):
             metrics = self._measured(stop)
             if metrics is None:
                 return False
             self._checkpoint = None
             best = self.validation.better(metrics, state.best)
             if best:
-                self.validation.save_best(metrics)
+                self.ranks.on_first(lambda: self.validation.save_best(metrics))
                 state.best, state.best_step, state.average_of = metrics, state.step, []
         value = metrics[self.validation.metric]
         state.score = value if math.isfinite(value) else None
@@ -342,13 +370,13 @@ class Trainer:
         paths = chosen_checkpoints(self.folder / CHECKPOINTS, config.average, config.average_count, higher)
         if len(paths) < 2 or state.averaged == state.step:
             return True
-        with replaced(self.model, average_weights(paths)):
+        with replaced(self.model, average_weights(paths) if self.ranks.first else {}):
             metrics = self._measured(stop)
             if metrics is None:
                 return False
             best = self.validation.as_good(metrics, state.best)
             if best:
-                self.validation.save_best(metrics)
+                self.ranks.on_first(lambda: self.validation.save_best(metrics))
                 state.best, state.best_step, state.average_of = metrics, state.step, [step_of(path) for path in paths]
         self._average, self._checkpoint, state.averaged = metrics, None, state.step
         self._write_line("average", self._elapsed(), {**metrics, "best": best, "checkpoints": len(paths)})

@@ -28,12 +28,6 @@ class MovingAverage:
             for name, value in model.named_parameters():
                 self.values[name].lerp_(value.detach().float(), share)
 
-    @contextmanager
-    def shown(self, model: nn.Module) -> Iterator[None]:
-        """Within the block the model has the averaged weights; afterwards its own, to the last bit."""
-        with replaced(model, self.values):
-            yield
-
 
 @contextmanager
 def replaced(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:

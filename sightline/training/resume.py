@@ -28,6 +28,8 @@ MAY_CHANGE = (
     "training.watch",
     "training.tensorboard",
     "training.report",
+    "training.parallel",
+    "training.timeout_minutes",
 )
 
 
@@ -86,11 +88,14 @@ def steps_done(output: Path) -> int:
     return int(read_trainer(found)["state"]["step"])
 
 
-def going_on(checkpoint: Path, config: TrainingConfig) -> list[str]:
+def going_on(checkpoint: Path, config: TrainingConfig, ranks: int = 1) -> list[str]:
     """What a person should know before the run goes on: where it stands, whether it is over, whether the rate jumps."""
-    state = read_trainer(checkpoint)["state"]
+    values = read_trainer(checkpoint)
+    state = values["state"]
     step, seconds = int(state["step"]), float(state["seconds"])
     lines = [f"going on after update {step:,}"]
+    if (before := values.get("ranks", 1)) != ranks:
+        lines.append(f"before there were {before} ranks, now {ranks}: so many batches make an update")
     if config.patience and state["waited"] >= config.patience:
         lines.append(f"its patience of {config.patience} is used up; go on with --set training.patience=N")
     elif config.max_steps is not None and step >= config.max_steps:

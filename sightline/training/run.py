@@ -49,6 +49,7 @@ from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
 from sightline.training.places import line_finder
+from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
 from sightline.training.tensorboard import check_tensorboard
 from sightline.training.watching import Watching
@@ -89,15 +90,24 @@ def train(
     """Trains what `config` describes into the folder `output`; `say` is told, line by line, what was chosen.
 
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
-    checkpoint.
+    checkpoint. Under torchrun every rank calls this; the first one talks, the others follow in silence.
     """
-    checkpoint, files = _beginning(output, config, resume)
+    with started(config.training) as ranks:
+        if ranks.first:
+            return _train(config, output, resume, host, say, ranks)
+        return _train(config, output, resume, None, lambda line: None, ranks)
+
+
+def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say: Say, ranks: Ranks) -> Trained:
+    checkpoint, files = _beginning(output, config, resume, ranks)
     _check_metric(config)
     tune_allocator()
     longest = min(config.data.max_length, *most_tokens(config.model))
     train_pairs, valid_pairs, dropped = read_data(config.model_copy(update={"data": files}), longest, say)
-    make_folder(output)
-    tokenizers = load_tokenizers(output, config) if resume else make_tokenizers(config, train_pairs, output, say)
+    known = resume or not ranks.first
+    tokenizers = ranks.in_turn(
+        lambda: load_tokenizers(output, config) if known else make_tokenizers(config, train_pairs, output, say)
+    )
     encoded, account = encode_pairs(train_pairs, tokenizers.source, tokenizers.target, longest)
     valid, valid_account = encode_pairs(valid_pairs, tokenizers.source, tokenizers.target, longest)
     account = account.after(dropped)
@@ -106,14 +116,16 @@ def train(
             raise SightlineError(f"nothing is left to {part}: {kept} (more than {longest:,} tokens: data.max_length)")
     if account.empty or account.too_long:
         say(f"training on {account}")
-    config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target.lengths.sum()), threads()))
+    corpus = sizes.Corpus(len(encoded), int(encoded.target.lengths.sum()), threads(), ranks.size)
+    config = sizes.fill(config, corpus)
     settings = {**_settings(config), "data": _digest(encoded, valid)}
     if checkpoint is not None:
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
     model = _build(config, tokenizers)
-    save_config(output, config)
-    for line in [_summary(config, model), *(going_on(checkpoint, config.training) if checkpoint else [])]:
+    ranks.on_first(lambda: save_config(output, config))
+    before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
+    for line in [_summary(config, model, ranks.size), *before]:
         say(line)
 
     where = line_finder(files, train_pairs)
@@ -131,18 +143,18 @@ def train(
 
     metric = config.training.metric
     validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    host = replace(host or Host(), watch=watch)
+    host = replace(host or Host(), watch=watch) if ranks.first else host
     notes = {"files": places(config.data, files)}
+    model.to(ranks.device)
     trainer = Trainer(
-        model.to(device), data, validation, config.training, output, settings=settings, host=host, notes=notes
+        model, data, validation, config.training, output, settings=settings, host=host, notes=notes, ranks=ranks
     )
-    watch.prepare(model, about)
+    ranks.on_first(lambda: watch.prepare(model, about))
     result = trainer.run(resume)
     _tell(result, metric, say)
-    if result.best is not None:
+    if result.best is not None and ranks.first:
         write_card(result.best, _history(result))
-    if not result.interrupted:
+    if not result.interrupted and ranks.first:
         watch.report(say)
     return Trained(result, config, output)
 
@@ -170,13 +182,13 @@ def _updates(steps: Sequence[int]) -> str:
     return f"updates {', '.join(f'{step:,}' for step in steps)}"
 
 
-def _beginning(output: Path, config: RunConfig, resume: bool) -> tuple[Path | None, DataConfig]:
+def _beginning(output: Path, config: RunConfig, resume: bool, ranks: Ranks) -> tuple[Path | None, DataConfig]:
     """The checkpoint to go on from, if any, and the data's files where they are.
 
     The settings get a first look here: reading and encoding a large corpus takes its time.
     """
     if not resume:
-        check_free(output)
+        ranks.on_first(lambda: check_free(output))
         return None, config.data
     found = latest(output / CHECKPOINTS)
     if found is None:
@@ -222,6 +234,7 @@ def read_data(config: RunConfig, longest: int, say: Say) -> tuple[list[Pair], li
 
 def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say) -> Tokenizers:
     """Learns the tokenizers from the training pairs and writes their files."""
+    make_folder(output)
     words = sum(len(pair.source.split()) + len(pair.target.split()) for pair in pairs)
     vocabulary = sizes.choose_vocabulary(config.text, words)
     say(f"learning the tokenizer from {len(pairs):,} pairs")
@@ -290,14 +303,15 @@ class Scorer:
         return told
 
 
-def _summary(config: RunConfig, model: nn.Module) -> str:
+def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
     training = config.training
     limits = [f"{training.max_steps:,} updates" if training.max_steps else ""]
     limits += [f"{training.max_minutes:g} minutes" if training.max_minutes else ""]
     end = " or ".join(limit for limit in limits if limit)
+    together = f" on each of {ranks} ranks ({training.parallel})" if ranks > 1 else ""
     return (
         f"{config.model.recipe}: {parameter_count(model):,} parameters; {end}, "
-        f"batches of {config.data.batch_tokens:,} tokens, highest learning rate {training.learning_rate:g}"
+        f"batches of {config.data.batch_tokens:,} tokens{together}, highest learning rate {training.learning_rate:g}"
     )
 
 

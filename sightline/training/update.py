@@ -7,7 +7,8 @@ they are, and whether they may reach the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from sightline.batch import Batch
 from sightline.training.averages import Losses, losses_of, objective
+from sightline.training.ranks import whole
 
 Summed = dict[str, tuple[Tensor, Tensor | int]]
 
@@ -37,12 +39,18 @@ def token_count(batches: Iterable[Batch]) -> int:
     return sum(int((batch.targets or batch.sources[0]).mask.sum()) for batch in batches)
 
 
-def backward(model: nn.Module, batches: Sequence[Batch], weights: Mapping[str, float]) -> Backward:
+def backward(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    weights: Mapping[str, float],
+    quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Backward:
     """Adds the gradients of the weighted means over all `batches`, each mean being sum / count over all of them.
 
     The counts are known when the last batch has been through the model. A single loss does not wait for them: the
     gradients of its sums are added up and divided at the end, so that one batch at a time takes up memory. Several
-    losses have several divisors, and their batches' activations are kept until then.
+    losses have several divisors, and their batches' activations are kept until then. All batches but the last work
+    within `quiet`, where ranks need not exchange their gradients yet.
     """
     if len(batches) == 1 or len(weights) > 1:
         all_losses = [losses_of(model, batch) for batch in batches]
@@ -52,10 +60,11 @@ def backward(model: nn.Module, batches: Sequence[Batch], weights: Mapping[str, f
     else:
         (name,) = weights
         all_losses = []
-        for batch in batches:
-            found = losses_of(model, batch)
-            objective(found, weights)  # names a loss that is not there
-            (weights[name] * found[name][0]).backward()  # type: ignore[no-untyped-call]
+        for place, batch in enumerate(batches, start=1):
+            with quiet() if place < len(batches) else nullcontext():
+                found = losses_of(model, batch)
+                objective(found, weights)  # names a loss that is not there
+                (weights[name] * found[name][0]).backward()  # type: ignore[no-untyped-call]
             all_losses.append(detached(found))
         losses = added(all_losses)
         total = objective(losses, weights)
@@ -78,7 +87,7 @@ def added(all_losses: Sequence[Losses]) -> Summed:
 
 def gradient_norm(parameters: Iterable[nn.Parameter], largest: float) -> Tensor:
     """The norm of all gradients together; a longer one is cut down to `largest`."""
-    return nn.utils.clip_grad_norm_(parameters, largest)
+    return whole(nn.utils.clip_grad_norm_(parameters, largest))
 
 
 def may_step(loss: float, norm: float) -> bool:

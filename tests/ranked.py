@@ -1,0 +1,134 @@
+"""What torchrun starts for tests of several ranks: `ranked.py SCENARIO FOLDER`, a scenario being a function below.
+
+Several trainings share one start of the processes, which takes longer than the trainings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from sightline.cli import main
+from sightline.config import RunConfig, build_config, merge
+from sightline.errors import SightlineError
+from sightline.training import run
+from tests.commands import letters, write_tsv
+
+# Small and exact: no dropout, a constant rate that no limit changes, and an epsilon that does not amplify rounding.
+EXACT: dict[str, Any] = {
+    "text": {"tokenizer": "word"},
+    "data": {"batch_tokens": 64, "held_out": 4},
+    "model": {
+        "embedding": 16,
+        "dropout": 0.0,
+        "encoder": {"layers": 2, "heads": 2, "feedforward": 32},
+        "decoder": {"layers": 2, "heads": 2, "feedforward": 32},
+    },
+    "training": {
+        "max_steps": 7,
+        "learning_rate": 0.003,
+        "warmup": 2,
+        "schedule": "constant",
+        "epsilon": 1e-5,
+        "validate_every": 4,
+        "validate_bleu": 2,
+        "log_every": 1,
+    },
+}
+RECURRENT = {
+    "model": {
+        "encoder": {"layers": 1, "width": 4, "heads": None, "feedforward": None},
+        "decoder": {"layers": 1, "width": 8, "heads": None, "feedforward": None},
+    }
+}
+PAIRS = "letters.tsv"
+
+
+def write_pairs(folder: Path) -> Path:
+    """The toy task: seven batches an epoch, which two ranks cannot share evenly."""
+    return write_tsv(folder / PAIRS, letters(90))
+
+
+def exact(folder: Path, recipe: str = "transformer", **training: Any) -> RunConfig:
+    """A run of the toy task in `folder`; `training` changes that section."""
+    values = merge(EXACT, {"data": {"pairs": str(folder / PAIRS)}, "training": training})
+    return build_config(values if recipe == "transformer" else merge(values, RECURRENT), recipe)
+
+
+def with_dropout(config: RunConfig, **training: Any) -> RunConfig:
+    """The same with dropout, of which each rank has its own."""
+    changes = {"model": {"dropout": 0.1}, "training": training}
+    return build_config(merge(config.model_dump(mode="json"), changes))
+
+
+def several(folder: Path) -> None:
+    """Trainings that the test compares with others, one after the other."""
+    seen: list[list[int]] = []
+    batch = run.TrainingData.batch
+
+    def watched(self: run.TrainingData, indices: Any) -> Any:
+        seen.append(indices.tolist())
+        return batch(self, indices)
+
+    run.TrainingData.batch = watched  # type: ignore[method-assign]
+    run.train(exact(folder, parallel="fsdp"), folder / "fsdp")
+    (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
+    run.train(exact(folder, "bahdanau", parallel="fsdp"), folder / "bahdanau")
+    run.train(exact(folder, "seq2seq"), folder / "seq2seq")
+    for kind in ("ddp", "fsdp"):  # two batches an update on each rank, and the moving average; in two parts
+        for steps in (3, 5):
+            config = exact(folder, parallel=kind, accumulate=2, ema=0.9, max_steps=steps)
+            run.train(config, folder / f"accumulated-{kind}", resume=steps == 5)
+    run.train(with_dropout(exact(folder), max_steps=9), folder / "whole")
+    run.train(with_dropout(exact(folder), max_steps=5), folder / "parts")
+    run.train(with_dropout(exact(folder), max_steps=9), folder / "parts", resume=True)
+    try:
+        run.train(exact(folder), folder / "parts")
+    except SightlineError as error:
+        (folder / f"refused-{os.environ['RANK']}").write_text(str(error))
+
+
+def dying(folder: Path) -> None:
+    """The second rank is killed in its seventh update."""
+    at_update(7, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    command(folder, "died", "training.max_steps=1000")
+
+
+def interrupted(folder: Path) -> None:
+    """Ctrl-C reaches torchrun, which passes it on to the ranks; the second one has had it already."""
+
+    def press() -> None:
+        signal.raise_signal(signal.SIGINT)
+        os.kill(os.getppid(), signal.SIGINT)
+
+    at_update(7, press)
+    command(folder, "interrupted", "training.max_steps=1000")
+
+
+def at_update(number: int, act: Any) -> None:
+    """Has the second rank do something before a batch."""
+    batch, calls = run.TrainingData.batch, []
+
+    def acting(self: run.TrainingData, indices: Any) -> Any:
+        calls.append(indices)
+        if os.environ["RANK"] == "1" and len(calls) == number:
+            act()
+        return batch(self, indices)
+
+    run.TrainingData.batch = acting  # type: ignore[method-assign]
+
+
+def command(folder: Path, output: str, *settings: str) -> None:
+    """`sightline train` on the toy task."""
+    (folder / "run.json").write_text(exact(folder).model_dump_json())  # JSON is YAML
+    options = [part for setting in settings for part in ("--set", setting)]
+    sys.argv = ["sightline", "train", str(folder / "run.json"), "--output", str(folder / output), *options]
+    main()
+
+
+if __name__ == "__main__":
+    {each.__name__: each for each in (several, dying, interrupted)}[sys.argv[1]](Path(sys.argv[2]))

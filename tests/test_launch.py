@@ -1,0 +1,109 @@
+"""One rank of several, without starting any: what the environment says, who talks, what a signal means."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.scaling import MODELS, Model, plan_from, tables
+from sightline.config import RunConfig, build_config
+from sightline.console import complain
+from sightline.launch import Launch, launched
+from sightline.models import Sizes, build_model, parameter_count
+from sightline.sizes import Corpus, fill
+from sightline.training.interrupts import Interrupted, Stop
+from sightline.training.ranks import Alone, portion, rank_seed, started, whole
+
+ENVIRONMENT = {
+    "RANK": "9",
+    "WORLD_SIZE": "16",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "8",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+
+
+def test_what_torchrun_says() -> None:
+    assert launched(ENVIRONMENT) == Launch(9, 16, 1, 8)
+    assert launched({}) is None
+    for name in ENVIRONMENT:  # a variable of another program is not enough
+        assert launched({name: ENVIRONMENT[name]}) is None
+    assert Launch(0, 4, 0, 4).command == "torchrun --nproc-per-node 4 -m sightline"
+    assert Launch(9, 16, 1, 8).command == "torchrun --nnodes 2 … --nproc-per-node 8 -m sightline"
+
+
+@pytest.mark.parametrize("rank", ["0", "9"])
+def test_the_first_rank_talks_and_each_leaves_its_message_for_torchrun(
+    rank: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "error.json"
+    for name, value in {**ENVIRONMENT, "RANK": rank, "TORCHELASTIC_ERROR_FILE": str(file)}.items():
+        monkeypatch.setenv(name, value)
+    complain("no such\nfile")
+    assert capsys.readouterr().err == ("sightline: no such file\n" if rank == "0" else "")
+    assert json.loads(file.read_text())["message"]["message"] == "no such file"
+
+
+def test_a_process_alone_does_not_import_the_engine() -> None:
+    code = "import sys, sightline.training.run; sys.exit('sightline.training.group' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    with started(RunConfig().training) as ranks:
+        assert isinstance(ranks, Alone)
+        assert (ranks.rank, ranks.size, ranks.first, ranks.gather("x")) == (0, 1, True, ["x"])
+        model = nn.Linear(2, 2)
+        assert ranks.spread(model).owner is ranks.spread(model).runner is model
+    value = torch.ones(2)
+    assert whole(value) is value
+    assert portion(value, torch.zeros(2)) is value
+
+
+def test_a_signal_under_torchrun_is_a_wish() -> None:
+    stop = Stop(shared=True)
+    stop.handle(signal.SIGINT, None)
+    stop.handle(signal.SIGINT, None)  # torchrun's copy of it
+    assert (stop.wished, stop.requested) == (True, False)
+    with pytest.raises(Interrupted), stop.at_once():
+        pass
+    alone = Stop()
+    alone.handle(signal.SIGINT, None)
+    assert (alone.wished, alone.requested) == (True, True)
+    with pytest.raises(KeyboardInterrupt):
+        alone.handle(signal.SIGINT, None)
+
+
+def test_each_rank_has_a_stream_of_its_own() -> None:
+    assert rank_seed(5, 0) == 5
+    assert len({rank_seed(seed, rank) for seed in range(20) for rank in range(512)}) == 20 * 512
+    assert 0 <= rank_seed(2**63 - 1, 511) < 2**63
+
+
+def test_larger_updates_are_fewer() -> None:
+    one, eight = (fill(RunConfig(), Corpus(300_000, 40_960_000, ranks)).training for ranks in (1, 8))
+    assert one.max_steps is not None
+    assert one.max_steps == 8 * (eight.max_steps or 0)
+
+
+# The plan for many GPUs
+
+
+def test_the_tables_of_the_document_are_the_scripts() -> None:
+    document = (Path(__file__).parent.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
+    for table in tables(plan_from([])):
+        assert table in document
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_parameters_are_counted_right(model: Model) -> None:
+    side = {"layers": model.L, "heads": 8, "feedforward": model.f}
+    config = build_config({"model": {"embedding": model.d, "encoder": side, "decoder": side}}, "transformer")
+    with torch.device("meta"):
+        built = build_model(config.model, Sizes(model.V, model.V, True))
+    assert parameter_count(built) == model.parameters
