@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +17,10 @@ from torch import nn
 from sightline import metrics, sizes
 from sightline.batch import Batch
 from sightline.config import RunConfig
-from sightline.data import (
-    Account,
-    EncodedPairs,
-    Pair,
-    batches,
-    drop_empty,
-    drop_too_long,
-    encode_pairs,
-    hold_out,
-    ordered_batches,
-    read_pairs,
-)
+from sightline.corpora import Mix, named_files
+from sightline.data import EncodedPairs, Pair, batches, ordered_batches
 from sightline.errors import SightlineError
-from sightline.files import make_folder
+from sightline.files import make_folder, write_text
 from sightline.folder import (
     Card,
     Tokenizers,
@@ -43,13 +33,14 @@ from sightline.folder import (
 )
 from sightline.models import EncoderDecoder, build_model, most_tokens, parameter_count
 from sightline.performance import threads, tune_allocator
+from sightline.preparing import prepare
 from sightline.search import SearchOptions, greedy_search
-from sightline.text import train_tokenizer
 from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, check_settings, lasting_settings, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
 
 Say = Callable[[str], None]
+DROPPED = "dropped.json"
 
 
 @dataclass(frozen=True)
@@ -68,14 +59,19 @@ class TrainingData:
     pairs: EncodedPairs
     batch_tokens: int
     seed: int
+    mix: Mix | None = None
 
     def epoch(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Batches of example numbers, the same for the same seed and epoch."""
-        return batches(self.pairs, self.batch_tokens, self.seed, epoch)
+        return batches(self.pairs, self.batch_tokens, self.seed, epoch, self.mix)
 
     def batch(self, indices: NDArray[np.int64]) -> Batch:
         """These examples."""
         return self.pairs.batch(indices)
+
+    def where(self, index: int) -> str:
+        """File and line of the example that `Batch.indices` calls `index`."""
+        return self.pairs.where(index)
 
 
 def train(
@@ -90,22 +86,21 @@ def train(
     if checkpoint is None:
         check_free(output)
     _check_metric(config)
+    longest = min(config.data.max_length, *most_tokens(config.model))
+    loaded = load_tokenizers(output, config) if resume else None
+    prepared = prepare(config, longest, loaded, config.training.validate_bleu, say, show=host is not None)
+    # Not before: what was freed on the way to the data goes back to the system.
     tune_allocator()
     threads()
-    longest = min(config.data.max_length, *most_tokens(config.model))
-    train_pairs, valid_pairs, dropped = read_data(config, longest, say)
     make_folder(output)
-    tokenizers = load_tokenizers(output, config) if resume else make_tokenizers(config, train_pairs, output, say)
-    encoded, account = encode_pairs(train_pairs, tokenizers.source, tokenizers.target, longest)
-    valid, valid_account = encode_pairs(valid_pairs, tokenizers.source, tokenizers.target, longest)
-    account = account.after(dropped)
-    for part, kept in (("train on", account), ("validate with", valid_account)):
-        if not kept.kept:
-            raise SightlineError(f"nothing is left to {part}: {kept} (more than {longest:,} tokens: data.max_length)")
-    if account.empty or account.too_long:
-        say(f"training on {account}")
-    config = sizes.fill(config, sizes.Corpus(len(encoded), int(encoded.target.lengths.sum())))
-    settings = {**_settings(config), "data": _digest(encoded, valid)}
+    tokenizers, encoded, valid, account = prepared.tokenizers, prepared.train, prepared.valid, prepared.account
+    if not resume:
+        save_tokenizers(output, tokenizers)
+        write_text(output / DROPPED, json.dumps(account.as_dict(), ensure_ascii=False, indent=1) + "\n")
+    if account.dropped:
+        say("\n".join([f"training on {account}", *account.lines()]))
+    config = sizes.fill(config, sizes.Corpus(len(encoded), prepared.tokens_an_epoch))
+    settings = {**_settings(config), "data": prepared.digest}
     if checkpoint is not None:
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
@@ -113,8 +108,8 @@ def train(
     save_config(output, config)
     say(_summary(config, model))
 
-    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed)
-    scorer = Scorer(config, tokenizers, valid, valid_pairs)
+    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
+    scorer = Scorer(config, tokenizers, valid, prepared.texts)
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
 
     def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
@@ -158,52 +153,11 @@ def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
         raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
 
 
-def read_data(config: RunConfig, longest: int, say: Say) -> tuple[list[Pair], list[Pair], Account]:
-    """Training and validation pairs, and what was dropped at once; without validation files, some are held out."""
-    data = config.data
-    pairs, empty = drop_empty(read_pairs(data.source, data.target, data.pairs))
-    pairs, too_long = drop_too_long(pairs, longest)
-    dropped = too_long.after(empty)
-    if not pairs:
-        raise SightlineError(f"nothing is left to train on: {dropped}")
-    if data.valid_source or data.valid_target or data.valid_pairs:
-        return pairs, read_pairs(data.valid_source, data.valid_target, data.valid_pairs), dropped
-    if len(pairs) < 2:
-        raise SightlineError(f"too little to train on: {dropped}, and one must be held out for validation")
-    count = sizes.choose_held_out(data.held_out, len(pairs))
-    train_pairs, valid_pairs = hold_out(pairs, count, config.training.seed)
-    say(f"held out {len(valid_pairs):,} of {len(pairs):,} pairs for validation (no sentence is in both parts)")
-    return train_pairs, valid_pairs, dropped
-
-
-def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say) -> Tokenizers:
-    """Learns the tokenizers from the training pairs and writes their files."""
-    words = sum(len(pair.source.split()) + len(pair.target.split()) for pair in pairs)
-    vocabulary = sizes.choose_vocabulary(config.text, words)
-    say(f"learning the tokenizer from {len(pairs):,} pairs")
-    sources = (pair.source for pair in pairs)
-    targets = (pair.target for pair in pairs)
-    if config.text.joint:
-        joint = train_tokenizer((side for pair in pairs for side in pair), config.text, vocabulary)
-        tokenizers = Tokenizers(joint, joint)
-        entries = f"{joint.size:,} entries for both sides"
-    else:
-        tokenizers = Tokenizers(
-            train_tokenizer(sources, config.text, vocabulary), train_tokenizer(targets, config.text, vocabulary)
-        )
-        entries = f"{tokenizers.source.size:,} source and {tokenizers.target.size:,} target entries"
-    say(f"tokenizer: {config.text.tokenizer}, {entries}")
-    save_tokenizers(output, tokenizers)
-    return tokenizers
-
-
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
 
-    def __init__(self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair]) -> None:
-        self.config, self.tokenizers, self.valid = config, tokenizers, valid
-        # `valid` leaves some pairs out, so the texts come from its own numbering.
-        self.texts = [pairs[int(line)] for line in valid.numbers[: config.training.validate_bleu]]
+    def __init__(self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, texts: list[Pair]) -> None:
+        self.config, self.tokenizers, self.valid, self.texts = config, tokenizers, valid, texts
         # The signature does not depend on what is scored, and a resumed run may have no validation of its own.
         self.signature = metrics.bleu(["a"], ["a"], config.training.bleu_tokenize).signature
 
@@ -254,28 +208,19 @@ def _summary(config: RunConfig, model: nn.Module) -> str:
 
 
 def _names(config: RunConfig) -> list[str]:
-    data = config.data
-    paths = [data.source, data.target, data.pairs, data.valid_source, data.valid_target, data.valid_pairs]
     # A name that is not UTF-8 is no text to write.
-    return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in paths if path is not None]
+    return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in named_files(config.data)]
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     """What must stay the same on resuming; of the files the content counts, not where they lie."""
-    files = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
+    files = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "corpora", "cache"}
+    lasting = lasting_settings(config)
+    weights = [corpus.weight for corpus in config.data.corpora]
     return {
-        name: value for name, value in lasting_settings(config).items() if name not in {f"data.{key}" for key in files}
+        **{name: value for name, value in lasting.items() if name not in {f"data.{key}" for key in files}},
+        "data.corpora.weight": weights or [1.0],
     }
-
-
-def _digest(*corpora: EncodedPairs) -> str:
-    """A fingerprint of the encoded data."""
-    digest = hashlib.sha256()
-    for corpus in corpora:
-        for side in (corpus.source, corpus.target):
-            digest.update(side.ids.tobytes())
-            digest.update(side.offsets.tobytes())
-    return digest.hexdigest()
 
 
 def _given(value: int | None) -> int:
