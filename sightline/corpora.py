@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ class Mix:
         The part is drawn anew in each epoch, and is always the same for the same seed and epoch.
         """
         drawn = []
-        for number, (start, end, count) in enumerate(zip(self.bounds, self.bounds[1:], self.counts, strict=True)):
+        for number, ((start, end), count) in enumerate(zip(pairwise(self.bounds), self.counts, strict=True)):
             copies, rest = divmod(count, end - start)
             generator = np.random.default_rng([seed % 2**64, epoch, number])
             part = np.sort(generator.permutation(end - start)[:rest])

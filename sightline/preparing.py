@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,9 @@ class Prepared:
         lengths = self.train.target.lengths
         if self.mix is None:
             return int(lengths.sum(dtype=np.int64))
-        bounds = zip(self.mix.bounds, self.mix.bounds[1:], strict=False)
         return sum(
             round(count * float(lengths[start:end].mean()))
-            for count, (start, end) in zip(self.mix.counts, bounds, strict=True)
+            for count, (start, end) in zip(self.mix.counts, pairwise(self.mix.bounds), strict=True)
         )
 
 

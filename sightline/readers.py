@@ -179,7 +179,7 @@ def _read_parquet(path: Path, watch: Watch) -> Numbered:
         raise SightlineError(f"{path}: reading Parquet needs pyarrow: pip install 'sightline[parquet]'") from None
     row = 0
     try:
-        with open(path, "rb") as stream, parquet.ParquetFile(stream) as file:
+        with open(path, "rb") as stream, parquet.ParquetFile(stream, page_checksum_verification=True) as file:
             names = file.schema_arrow.names
             if any(names.count(name) != 1 for name in Pair._fields):
                 raise SightlineError(f"{path}: expected the columns 'source' and 'target', found: {', '.join(names)}")
