@@ -215,13 +215,14 @@ def _cut(order: Integers, lengths: NDArray[np.integer[Any]], batch_tokens: int) 
     """`order` cut wherever one more row would take a batch over the budget."""
     if batch_tokens < 1:
         raise SightlineError(f"batch_tokens = {batch_tokens}: expected at least 1")
-    in_order = lengths[order]
     cuts = [0]
-    while cuts[-1] < len(order):
-        start = cuts[-1]
-        # No batch is larger than rows of its first length would make it, so a look at so many finds its end.
-        most = batch_tokens // max(int(in_order[start]), 1)
-        longest = np.maximum.accumulate(in_order[start : start + most])
-        fits = longest * np.arange(1, len(longest) + 1) <= batch_tokens
-        cuts.append(start + max(1, int(fits.sum())))
-    return [order[start:end] for start, end in pairwise(cuts)]
+    rows = longest = 0
+    # Plain and lean, since an epoch may have millions of rows; no `max`, which would cost as much as all the rest.
+    for place, length in enumerate(lengths[order].tolist()):
+        rows += 1
+        if length > longest:
+            longest = length
+        if rows * longest > batch_tokens and rows > 1:
+            cuts.append(place)
+            rows, longest = 1, length
+    return [order[start:end] for start, end in pairwise([*cuts, len(order)])] if len(order) else []

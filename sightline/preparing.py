@@ -93,8 +93,6 @@ def prepare(
     say(f"tokenizer: {config.text.tokenizer}, {_entries(tokenizers)}")
     chosen = tokenizers
     entry = cache.entry("tokens", work.tokens_key(chosen), lambda folder: work.encode(chosen, folder))
-    if entry.found:
-        say(f"tokenised before: {entry.folder}")
     return work.load(entry, tokenizers, texts)
 
 
@@ -137,7 +135,13 @@ class _Work:
     def survey(self) -> Survey:
         total = sum(path.stat().st_size for corpus in self.corpora for path in corpus.files.paths if path.is_file())
         with self._bar(total / MEGABYTE, "reading (MB)") as watch:
-            return survey(self.corpora, self.filters, self.held_out, lambda count: watch(count / MEGABYTE))
+            found = survey(self.corpora, self.filters, self.held_out, lambda count: watch(count / MEGABYTE))
+        self._tell_held_out(found.count(Verdict.VALID), found.account().kept)
+        return found
+
+    def _tell_held_out(self, count: int, usable: int) -> None:
+        if self.held_out is not None:
+            self.say(f"held out {count:,} of {usable:,} pairs for validation (no sentence is in both parts)")
 
     def _bar(self, total: float, what: str) -> AbstractContextManager[Callable[[float], None]]:
         return bar(total, what, self.show, PATIENCE)
@@ -245,11 +249,10 @@ class _Work:
     def load(self, entry: Entry, tokenizers: Tokenizers, texts: int) -> Prepared:
         """Maps the token ids and puts together what is known of them."""
         facts = entry.facts
-        if self.held_out is not None:
-            self.say(
-                f"held out {facts['held_out']:,} of {facts['usable']:,} pairs for validation "
-                "(no sentence is in both parts)"
-            )
+        if entry.found:
+            self.say(f"tokenised before: {entry.folder}")
+            if "survey" not in vars(self):  # which would have told
+                self._tell_held_out(facts["held_out"], facts["usable"])
         training = tuple(corpus.files for corpus in self.corpora)
         validation = training if self.validation is None else (self.validation,)
         vocabularies = (tokenizers.source.size, tokenizers.target.size)
