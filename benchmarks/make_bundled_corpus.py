@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from sightline.data import Pair, groups, read_pairs
+from sightline.data import Pair, read_pairs
 from sightline.files import write_bytes
+from sightline.holdout import groups
 
 BUNDLED = Path(__file__).resolve().parent.parent / "sightline" / "bundled"
 SEED = 1

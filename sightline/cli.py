@@ -36,9 +36,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Source = Annotated[Path | None, typer.Option(help="Source sentences, one a line (plain or .gz).")]
+Source = Annotated[Path | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst).")]
 Target = Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")]
-Pairs = Annotated[Path | None, typer.Option(help="Both in one file: .tsv or .jsonl (each also .gz).")]
+Pairs = Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")]
 Model = Annotated[
     Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
 ]
@@ -72,9 +72,14 @@ def train(
         typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="[CONFIG.yaml]"),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer.")] = None,
-    source: Source = None,
-    target: Target = None,
-    pairs: Pairs = None,
+    source: Annotated[
+        list[Path] | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.")
+    ] = None,
+    target: Annotated[list[Path] | None, typer.Option(help="Target sentences, line by line the same.")] = None,
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable."),
+    ] = None,
     valid_source: Annotated[
         Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
     ] = None,
@@ -101,17 +106,17 @@ def train(
 
     Without a config, tokenizer, sizes and schedule are chosen from the data.
     """
-    from sightline.run_settings import assembled, data_files, given_only, limits
+    from sightline.run_settings import assembled, data_files, given_only, limits, training_files
 
     given: dict[str, Any] = {
         "data": {
-            **data_files("", source, target, pairs),
+            **training_files(source or [], target or [], pairs or []),
             **data_files("valid_", valid_source, valid_target, valid_pairs),
         },
         "training": given_only({"seed": seed}) | limits(output, resume, max_steps, more_steps, max_minutes),
     }
     chosen = assembled(config, recipe, given, assign or [], output if resume else None)
-    if not (chosen.data.source or chosen.data.target or chosen.data.pairs):
+    if not (chosen.data.source or chosen.data.target or chosen.data.pairs or chosen.data.corpora):
         raise SightlineError("no training data: give --pairs FILE, or --source FILE and --target FILE")
     run_training(chosen, output, resume)
 
@@ -222,7 +227,7 @@ def evaluate(
     check_tokenizer(tokenize)
     check_writable(output, png)
     translator = load(model)
-    given = read_given(source, target, pairs)
+    given = read_given(source, target, pairs, translator)
     translator.check_pairs(given, str(source or pairs), str(target or pairs))
     with bar(len(given), "translating") as watch:
         shown = list(translator.stream([pair.source for pair in given], beam=beam, watch=watch))
@@ -291,7 +296,7 @@ def align(
     if reading is not None:
         translators = [read_by(translator, reading) for translator in translators]
     alone = source is not None and target is None and pairs is None
-    given = read_sources(source) if source and alone else read_given(source, target, pairs)
+    given = read_sources(source) if source and alone else read_given(source, target, pairs, translators[0])
     names = (str(source or pairs), str(target or pairs))
     hand_made = None if gold is None else read_gold(gold, given, gold_from_one)
     with bar(len(given), "aligning", show=not sys.stdout.isatty()) as watch:
@@ -350,13 +355,14 @@ def read_by(translator: Translator, reading: str) -> Translator:
     return aligning_by(translator, AlignmentConfig.model_validate(chosen))
 
 
-def read_given(source: Path | None, target: Path | None, pairs: Path | None) -> list[Pair]:
+def read_given(source: Path | None, target: Path | None, pairs: Path | None, translator: Translator) -> list[Pair]:
     """The pairs a command was given, or an error that says how to give them."""
     from sightline.data import read_pairs
 
     if not (source or target or pairs):
         raise SightlineError("no text: give --pairs FILE, or --source FILE and --target FILE")
-    return read_pairs(source, target, pairs)
+    data = translator.config.data
+    return read_pairs(source, target, pairs, (data.source_language, data.target_language))
 
 
 def read_sources(path: Path) -> list[str]:

@@ -7,26 +7,15 @@ This module must not import torch: `sightline config` and `--help` answer at onc
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from sightline.errors import SightlineError, nearest
+from sightline.sections import DataConfig, Section
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A part of the configuration: unknown keys are errors, and so are numbers that are none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty(cls, values: Any) -> Any:
-        """A section whose keys are all commented out is null to YAML."""
-        return {} if values is None else values
 
 
 class TextConfig(Section):
@@ -38,23 +27,12 @@ class TextConfig(Section):
     joint: bool = Field(True, description="one vocabulary for both sides (else one each)")
     vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")
     byte_fallback: bool = Field(True, description="spell unknown characters in bytes, so that any text survives")
+    sentences: int | None = Field(
+        None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 8 an entry or more"
+    )
     symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
     normalization: Literal["nfc", "nfkc", "none"] = Field("nfc", description="Unicode normal form of all text")
     lowercase: bool = Field(False, description="lower-case all text")
-
-
-class DataConfig(Section):
-    """Where the examples come from and how they are batched."""
-
-    source: Path | None = Field(None, description="source side of the training text, one sentence a line")
-    target: Path | None = Field(None, description="target side, line by line the same length")
-    pairs: Path | None = Field(None, description="or one file of pairs: .tsv or .jsonl (each may end in .gz)")
-    valid_source: Path | None = Field(None, description="source side of the validation text")
-    valid_target: Path | None = Field(None, description="target side of the validation text")
-    valid_pairs: Path | None = Field(None, description="or one file of validation pairs")
-    held_out: int | None = Field(None, ge=1, description="without validation files: pairs held out; null chooses")
-    max_length: int = Field(250, ge=2, description="training pairs with a side of more tokens are dropped, and counted")
-    batch_tokens: int | None = Field(None, ge=1, description="tokens a batch on the longer side; null chooses")
 
 
 class EncoderConfig(Section):
@@ -393,5 +371,5 @@ def _explain(error: ValidationError) -> str:
 def _valid_keys(path: list[str]) -> list[str]:
     section: Any = RunConfig
     for part in path:
-        section = section.model_fields[part].annotation
+        section = get_args(section)[0] if part.isdigit() else section.model_fields[part].annotation
     return list(section.model_fields)

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,8 +47,11 @@ def standard_input() -> BinaryIO:
 
 
 @contextmanager
-def bar(total: int, what: str, show: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar with an ETA on stderr, where a person watches; what it gives is called with each number of items done."""
+def bar(total: float, what: str, show: bool = True, after: float = 0.0) -> Iterator[Callable[[float], None]]:
+    """A bar with an ETA on stderr, where a person watches; what it gives is called with each number of items done.
+
+    It shows itself `after` so many seconds: what is done by then needs none.
+    """
     if not show or not sys.stderr.isatty():
         yield lambda count: None
         return
@@ -55,9 +59,20 @@ def bar(total: int, what: str, show: bool = True) -> Iterator[Callable[[int], No
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda count: progress.advance(task, count)
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = progress.add_task(what, total=total)
+    begun = time.monotonic()
+
+    def advance(count: float) -> None:
+        progress.advance(task, count)
+        if time.monotonic() - begun >= after:
+            progress.start()
+
+    try:
+        advance(0)
+        yield advance
+    finally:
+        progress.stop()
 
 
 def watched(items: Iterable[Any], watch: Callable[[int], None]) -> Iterator[Any]:

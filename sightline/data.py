@@ -5,37 +5,42 @@ Shapes: N examples, B rows of a batch, S source positions, T target positions.
 
 from __future__ import annotations
 
-import json
-import random
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
-from itertools import zip_longest
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
-from sightline.files import read_lines
-from sightline.text import EOS, PAD, Tokenizer
+from sightline.filters import Account, Verdict
+from sightline.readers import Pair, TextFiles
+from sightline.tokenizers import EOS, PAD, Tokenizer
 
 if TYPE_CHECKING:
     from sightline.batch import Batch
+    from sightline.corpora import Mix
+
+__all__ = [
+    "Account",
+    "Encoded",
+    "EncodedPairs",
+    "Origins",
+    "Pair",
+    "Side",
+    "batches",
+    "bundled",
+    "encode",
+    "encode_pairs",
+    "ordered_batches",
+    "read_pairs",
+]
 
 Integers = NDArray[np.int64]
-
-MOST_CHARACTERS = 32  # to a token
-
-
-class Pair(NamedTuple):
-    """A source sentence and its target."""
-
-    source: str
-    target: str
 
 
 def bundled(part: Literal["train", "valid", "test"]) -> Path:
@@ -43,175 +48,37 @@ def bundled(part: Literal["train", "valid", "test"]) -> Path:
     return Path(str(resources.files("sightline") / "bundled" / f"tatoeba.en-de.{part}.tsv.gz"))
 
 
-def read_pairs(source: Path | None = None, target: Path | None = None, pairs: Path | None = None) -> list[Pair]:
-    """All pairs of two parallel files, or of one file of pairs; pairs with an empty side included."""
-    if pairs is not None:
-        if source is not None or target is not None:
-            raise SightlineError("give either a source and a target file or one file of pairs, not both")
-        found = list(_read_pair_file(pairs))
-    elif source is not None and target is not None:
-        found = list(_read_parallel(source, target))
-    else:
-        alone = source or target
-        given = f"{alone} is one side only" if alone else "no text is given"
-        raise SightlineError(f"{given}: give a source and a target file, or one file of pairs")
+def read_pairs(
+    source: Path | None = None,
+    target: Path | None = None,
+    pairs: Path | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
+) -> list[Pair]:
+    """All pairs of two parallel files, or of one file of pairs; pairs with an empty side included.
+
+    `languages` are those to take from a .tmx file.
+    """
+    files = TextFiles.given(source, target, pairs, languages)
+    found = [pair for _, pair in files.read()]
     if not found:
-        raise SightlineError(f"{pairs or source}: the file is empty")
+        raise SightlineError(f"{files.paths[0]}: the file is empty")
     return found
-
-
-def _read_parallel(source: Path, target: Path) -> Iterator[Pair]:
-    lines = zip_longest(read_lines(source), read_lines(target))
-    number = 0
-    for number, (left, right) in enumerate(lines, start=1):
-        if left is None or right is None:
-            longer, shorter = (target, source) if left is None else (source, target)
-            total = number + sum(1 for _ in lines)
-            raise SightlineError(
-                f"{longer} has {total} lines, {shorter} {number - 1}: line {number} of {longer} has no partner"
-            )
-        yield Pair(left, right)
-
-
-def _read_pair_file(path: Path) -> Iterator[Pair]:
-    kind = Path(path.stem if path.suffix == ".gz" else path.name).suffix.lower()
-    if kind == ".tsv":
-        parse = _parse_tab_separated
-    elif kind in (".jsonl", ".json"):
-        parse = _parse_json
-    else:
-        raise SightlineError(
-            f"{path}: a file of pairs must end in .tsv (source, tab, target) or .jsonl (objects with 'source' and "
-            "'target'), perhaps with .gz after it; for two plain text files give source and target"
-        )
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            yield parse(line)
-        except ValueError as error:
-            raise SightlineError(f"{path}, line {number}: {error}") from None
-
-
-def _parse_tab_separated(line: str) -> Pair:
-    columns = line.split("\t")
-    if len(columns) != 2:
-        found = "an empty line" if not line else f"{len(columns)} column{'s' * (len(columns) != 1)}"
-        raise ValueError(f"expected two columns, source and target with one tab between them, found {found}")
-    return Pair(*columns)
-
-
-def _parse_json(line: str) -> Pair:
-    try:
-        values: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        detail = "an empty line" if not line.strip() else getattr(error, "msg", "it is nested too deeply")
-        raise ValueError(f"not valid JSON ({detail}); expected one object a line") from None
-    if not isinstance(values, dict):
-        raise ValueError("expected an object with 'source' and 'target'")
-    for key in Pair._fields:
-        value = values.get(key)
-        if not isinstance(value, str):
-            what = "is missing" if key not in values else "must be a string"
-            raise ValueError(f"'{key}' {what}; expected an object with 'source' and 'target'")
-        if any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError(f"'{key}' has half of a surrogate pair, which is no character")
-    return Pair(values["source"], values["target"])
-
-
-@dataclass(frozen=True)
-class Account:
-    """How many pairs were kept, and how many were dropped and why. Written out, it is one line."""
-
-    kept: int
-    empty: int = 0
-    too_long: int = 0
-
-    def after(self, earlier: Account) -> Account:
-        """One account of two rounds of dropping."""
-        return Account(self.kept, self.empty + earlier.empty, self.too_long + earlier.too_long)
-
-    def __str__(self) -> str:
-        reasons = [(self.empty, "with an empty side"), (self.too_long, "too long")]
-        dropped = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
-        kept = f"{self.kept:,} pair{'s' * (self.kept != 1)}"
-        return f"{kept}; dropped {dropped}" if dropped else kept
-
-
-def drop_empty(pairs: Sequence[Pair]) -> tuple[list[Pair], Account]:
-    """The pairs with something on both sides."""
-    kept = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
-    return kept, Account(len(kept), empty=len(pairs) - len(kept))
-
-
-def drop_too_long(pairs: Sequence[Pair], max_length: int) -> tuple[list[Pair], Account]:
-    """Without pairs that no tokenizer would bring down to `max_length` tokens a side.
-
-    They are known by their words, and by their characters: no ordinary text has so many to a token. Out of the way
-    before anything is learnt or held out, they neither shape a vocabulary nor fill a validation part.
-    """
-    kept = [
-        pair
-        for pair in pairs
-        if all(len(side) <= MOST_CHARACTERS * max_length and len(side.split()) <= max_length for side in pair)
-    ]
-    return kept, Account(len(kept), too_long=len(pairs) - len(kept))
-
-
-def groups(pairs: Sequence[Pair]) -> list[list[int]]:
-    """The pairs' numbers in groups that hang together: pairs that share a source or a target are in one group."""
-    parents = list(range(len(pairs)))
-
-    def root(number: int) -> int:
-        while parents[number] != number:
-            parents[number] = parents[parents[number]]
-            number = parents[number]
-        return number
-
-    first_with: dict[tuple[int, str], int] = {}
-    for number, pair in enumerate(pairs):
-        for side in enumerate(pair):
-            parents[root(number)] = root(first_with.setdefault(side, number))
-    members: dict[int, list[int]] = {}
-    for number in range(len(pairs)):
-        members.setdefault(root(number), []).append(number)
-    return list(members.values())
-
-
-def hold_out(pairs: Sequence[Pair], count: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Splits off a validation part of at most `count` pairs: (train, valid), each in the order of `pairs`.
-
-    No sentence of one part, on either side, is in the other: pairs that share a sentence stay together. So groups
-    larger than the room left stay in the training part, and a corpus of few distinct sentences may give fewer pairs.
-    """
-    if count >= len(pairs):
-        raise SightlineError(f"cannot hold out {count:,} of {len(pairs):,} pairs; hold out fewer or add training text")
-    together = groups(pairs)
-    random.Random(seed).shuffle(together)
-    held: set[int] = set()
-    for group in together:
-        if len(held) + len(group) <= count:
-            held.update(group)
-    if not held:
-        raise SightlineError(
-            "no pairs can be held out for validation: repeated sentences tie them all together; give validation files"
-        )
-    train = [pair for number, pair in enumerate(pairs) if number not in held]
-    return train, [pair for number, pair in enumerate(pairs) if number in held]
 
 
 @dataclass(frozen=True)
 class Side:
     """Sentences of token ids end to end: sentence i is `ids[offsets[i]:offsets[i + 1]]`.
 
-    `ids` is int32, `offsets` `(N + 1,)` int64; both may be memory-mapped.
+    `ids` is uint16 where the vocabulary fits, else int32; `offsets` `(N + 1,)` int64. Both may be memory-mapped.
     """
 
-    ids: NDArray[np.int32]
+    ids: NDArray[Any]
     offsets: Integers
 
     @cached_property
-    def lengths(self) -> Integers:
+    def lengths(self) -> NDArray[np.int32]:
         """`(N,)`: the tokens of each sentence, its end symbol included."""
-        return np.diff(self.offsets)
+        return np.diff(self.offsets).astype(np.int32)
 
     def padded(self, indices: Integers) -> tuple[Integers, NDArray[np.bool_]]:
         """Ids and mask `(B, S)` of these sentences, padded on the right to the longest."""
@@ -224,20 +91,42 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Origins:
+    """The files that examples were read from: those from `bounds[c]` to `bounds[c + 1]` come from `files[c]`."""
+
+    files: tuple[TextFiles, ...]
+    bounds: tuple[int, ...]
+
+    def where(self, index: int, line: int) -> str:
+        """File and line of an example."""
+        number = int(np.searchsorted(self.bounds, index, side="right")) - 1
+        return self.files[number].where(line)
+
+
+@dataclass(frozen=True)
 class EncodedPairs:
-    """Pairs as token ids, both sides ending with EOS. `numbers` `(N,)` tells each one's place among the pairs read."""
+    """Pairs as token ids, both sides ending with EOS.
+
+    `numbers` `(N,)` tells each one's place among the pairs read; with `origins`, its line in its file.
+    """
 
     source: Side
     target: Side
     numbers: Integers
+    origins: Origins | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     @cached_property
-    def lengths(self) -> Integers:
+    def lengths(self) -> NDArray[np.int32]:
         """`(N,)`: the tokens of each pair's longer side."""
         return np.maximum(self.source.lengths, self.target.lengths)
+
+    def where(self, index: int) -> str:
+        """Where the example at `index` (as in `Batch.indices`) was read: its file and line."""
+        number = int(self.numbers[index])
+        return f"pair {number + 1}" if self.origins is None else self.origins.where(index, number)
 
     def batch(self, indices: Integers) -> Batch:
         """These examples as a batch: source `(B, S)`, targets `(B, T)`."""
@@ -249,51 +138,72 @@ class EncodedPairs:
             Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
             for ids, mask in (self.source.padded(indices), self.target.padded(indices))
         )
-        return Batch((source,), target, tuple(self.numbers[indices].tolist()))
+        return Batch((source,), target, tuple(indices.tolist()))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Some pairs, encoded: `verdicts` `(R,)` says of each whether it was kept; ids and lengths are of those kept."""
+
+    verdicts: NDArray[np.uint8]
+    ids: tuple[NDArray[np.int32], NDArray[np.int32]]
+    lengths: tuple[NDArray[np.int32], NDArray[np.int32]]
+
+
+def encode(pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, max_length: int | None = None) -> Encoded:
+    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted)."""
+    verdicts = bytearray()
+    ids: tuple[list[int], list[int]] = ([], [])
+    lengths: tuple[list[int], list[int]] = ([], [])
+    for pair in pairs:
+        encoded = (source.encode(pair.source), target.encode(pair.target))
+        if not all(encoded):
+            verdicts.append(Verdict.EMPTY)
+        elif max_length is not None and max(map(len, encoded)) > max_length:
+            verdicts.append(Verdict.TOO_LONG)
+        else:
+            verdicts.append(Verdict.TRAIN)
+            for side, counts, found in zip(ids, lengths, encoded, strict=True):
+                side += found
+                side.append(EOS)
+                counts.append(len(found) + 1)
+    return Encoded(
+        np.frombuffer(verdicts, dtype=np.uint8),
+        (np.array(ids[0], dtype=np.int32), np.array(ids[1], dtype=np.int32)),
+        (np.array(lengths[0], dtype=np.int32), np.array(lengths[1], dtype=np.int32)),
+    )
 
 
 def encode_pairs(
     pairs: Iterable[Pair], source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_length: int | None = None
 ) -> tuple[EncodedPairs, Account]:
-    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted)."""
-    sides = (array("i"), array("i"))
-    offsets = (array("q", [0]), array("q", [0]))
-    numbers = array("q")
-    empty = too_long = 0
-    for number, pair in enumerate(pairs):
-        encoded = (source_tokenizer.encode(pair.source), target_tokenizer.encode(pair.target))
-        if not all(encoded):
-            empty += 1
-        elif max_length is not None and max(map(len, encoded)) > max_length:
-            too_long += 1
-        else:
-            for side, ends, ids in zip(sides, offsets, encoded, strict=True):
-                side.extend(ids)
-                side.append(EOS)
-                ends.append(len(side))
-            numbers.append(number)
+    """`encode`, all of it held in memory, ready for batches, and the account of what was dropped."""
+    found = encode(pairs, source_tokenizer, target_tokenizer, max_length)
     source, target = (
-        Side(np.array(side, dtype=np.int32), np.array(ends, dtype=np.int64))
-        for side, ends in zip(sides, offsets, strict=True)
+        Side(ids, np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
+        for ids, lengths in zip(found.ids, found.lengths, strict=True)
     )
-    account = Account(len(numbers), empty, too_long)
-    return EncodedPairs(source, target, np.array(numbers, dtype=np.int64)), account
+    kept = np.flatnonzero(found.verdicts == Verdict.TRAIN)
+    counts = {why: int((found.verdicts == why).sum()) for why in (Verdict.EMPTY, Verdict.TOO_LONG)}
+    account = Account(len(kept), {why: count for why, count in counts.items() if count})
+    return EncodedPairs(source, target, kept), account
 
 
-def batches(encoded: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> list[Integers]:
-    """One epoch: arrays of indices, every example once, of similar length, in an order fixed by seed and epoch.
+def batches(encoded: EncodedPairs, batch_tokens: int, seed: int, epoch: int, mix: Mix | None = None) -> list[Integers]:
+    """One epoch: arrays of indices, of similar length, in an order fixed by seed and epoch.
 
-    Rows times the longest sentence, source or target, is at most `batch_tokens`; a longer example stands alone.
+    Every example comes once, or as often as `mix` says. Rows times the longest sentence, source or target, is at most
+    `batch_tokens`; a longer example stands alone.
     """
     generator = np.random.default_rng([seed % 2**64, epoch])
-    order = generator.permutation(len(encoded))
+    order = generator.permutation(len(encoded) if mix is None else mix.draw(seed, epoch))
     # The sort is stable, so examples of the same lengths stay in random order and meet others in each epoch.
     order = order[np.lexsort((encoded.source.lengths[order], encoded.target.lengths[order]))]
     parts = _cut(order, encoded.lengths, batch_tokens)
     return [parts[place] for place in generator.permutation(len(parts))]
 
 
-def ordered_batches(lengths: Integers, batch_tokens: int) -> list[Integers]:
+def ordered_batches(lengths: NDArray[np.integer[Any]], batch_tokens: int) -> list[Integers]:
     """Every index once, sorted by `lengths` `(N,)`, shortest first, in batches within the same budget.
 
     The indices tell where each result belongs, so the order of the input can be put back.
@@ -301,15 +211,18 @@ def ordered_batches(lengths: Integers, batch_tokens: int) -> list[Integers]:
     return _cut(np.argsort(lengths, kind="stable"), lengths, batch_tokens)
 
 
-def _cut(order: Integers, lengths: Integers, batch_tokens: int) -> list[Integers]:
+def _cut(order: Integers, lengths: NDArray[np.integer[Any]], batch_tokens: int) -> list[Integers]:
     """`order` cut wherever one more row would take a batch over the budget."""
     if batch_tokens < 1:
         raise SightlineError(f"batch_tokens = {batch_tokens}: expected at least 1")
-    cuts: list[int] = []
-    start = longest = 0
+    cuts = [0]
+    rows = longest = 0
+    # Plain and lean, since an epoch may have millions of rows; no `max`, which would cost as much as all the rest.
     for place, length in enumerate(lengths[order].tolist()):
-        longest = max(longest, length)
-        if place > start and (place + 1 - start) * longest > batch_tokens:
+        rows += 1
+        if length > longest:
+            longest = length
+        if rows * longest > batch_tokens and rows > 1:
             cuts.append(place)
-            start, longest = place, length
-    return np.split(order, cuts) if len(order) else []
+            rows, longest = 1, length
+    return [order[start:end] for start, end in pairwise([*cuts, len(order)])] if len(order) else []

@@ -5,34 +5,123 @@ from __future__ import annotations
 import errno
 import gzip
 import hashlib
+import io
 import os
 import secrets
 import shutil
+import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from sightline.errors import SightlineError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+BLOCK = 2**20
+
+Watch = Callable[[int], None]
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends, unzipped when the name ends in `.gz`."""
-    zipped = path.suffix == ".gz"
+def ignore(count: int) -> None:
+    """Watches nothing."""
+
+
+def read_lines(path: Path, watch: Watch = ignore) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends, unpacked when the name ends in `.gz` or `.zst`."""
     lines = 0
+    with unpacked(path, lambda: f", after line {lines}" if lines else "", watch) as stream:
+        for line in decode_lines(stream, str(path)):
+            yield line
+            lines += 1
+
+
+@contextmanager
+def unpacked(path: Path, place: Callable[[], str] = lambda: "", watch: Watch = ignore) -> Iterator[BinaryIO]:
+    """A file's bytes, unpacked when the name ends in `.gz` or `.zst`.
+
+    `place` says how far the reader has come, for messages about broken data; `watch` is told of the bytes read.
+    """
+    kind = PACKED.get(path.suffix.lower(), "")
     try:
-        with gzip.open(path, "rb") if zipped else open(path, "rb") as stream:
-            for line in decode_lines(stream, str(path)):
-                yield line
-                lines += 1
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        where = f"{path}, after line {lines}" if lines else str(path)
-        raise SightlineError(f"{where}: broken gzip data; the file may be cut short or not gzipped at all") from None
+        with open(path, "rb", buffering=0) as raw:
+            stream: BinaryIO = io.BufferedReader(_Watched(raw, watch), BLOCK)
+            if kind == "gzip":
+                stream = gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]
+            elif kind == "zstd":
+                stream = io.BufferedReader(_Zstd(stream, _zstd(path)), BLOCK)
+            yield stream
+    except (gzip.BadGzipFile, EOFError, zlib.error, _ZstdError):
+        message = f"broken {kind} data; the file may be cut short or not packed with {kind} at all"
+        raise SightlineError(f"{path}{place()}: {message}") from None
     except OSError as error:
-        raise SightlineError(f"{path}: {_reason(error, 'read')}") from None
+        raise SightlineError(f"{path}: {failure(error, 'read')}") from None
+
+
+class _Watched(io.RawIOBase):
+    """A raw file that tells how many bytes were read."""
+
+    def __init__(self, raw: io.RawIOBase | io.FileIO, watch: Watch) -> None:
+        self._raw, self._watch = raw, watch
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._raw.readinto(buffer) or 0
+        self._watch(count)
+        return count
+
+
+class _ZstdError(Exception):
+    pass
+
+
+def _zstd(path: Path) -> Callable[[], Any]:
+    """Starts the unpacking of one zstd frame: Python's own from 3.14 on, else that of the extra."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.ZstdDecompressor
+    try:
+        import zstandard
+    except ImportError:
+        raise SightlineError(f"{path}: reading .zst needs zstandard: pip install 'sightline[zstd]'") from None
+    return lambda: zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
+
+
+class _Zstd(io.RawIOBase):
+    """The content of a zstd file of one or more frames. Unlike the libraries' readers it notices a missing end."""
+
+    def __init__(self, packed: BinaryIO, start: Callable[[], Any]) -> None:
+        self._packed, self._start = packed, start
+        self._frame: Any = None
+        self._rest, self._ready = b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            if self._frame is not None and self._frame.eof:
+                self._rest, self._frame = self._frame.unused_data, None
+            # Small pieces, since a piece may unpack to many times its size.
+            data, self._rest = self._rest or self._packed.read(BLOCK // 64), b""
+            if not data and self._frame is None:
+                return 0
+            if not data:
+                raise EOFError
+            self._frame = self._frame or self._start()
+            try:
+                self._ready = memoryview(self._frame.decompress(data))
+            except Exception as error:  # each library has its own
+                raise _ZstdError from error
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
 
 
 def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
@@ -53,6 +142,8 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
 def _not_utf8(line: bytes, error: UnicodeDecodeError) -> str:
     if line.startswith(GZIP_MAGIC):
         return "this is gzipped data; give the file a name that ends in .gz"
+    if line.startswith(ZSTD_MAGIC):
+        return "this is zstd data; give the file a name that ends in .zst"
     column = len(line[: error.start].decode("utf-8")) + 1
     byte = line[error.start]
     return f"not valid UTF-8 (byte 0x{byte:02x} at column {column}); convert the file to UTF-8, for example with iconv"
@@ -64,7 +155,7 @@ def sha256(path: Path) -> str:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise SightlineError(f"{path}: {_reason(error, 'read')}") from None
+        raise SightlineError(f"{path}: {failure(error, 'read')}") from None
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -132,10 +223,10 @@ def _explained(path: Path, *ours: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None and not any(str(error.filename).startswith(str(own)) for own in ours):
             raise
-        raise SightlineError(f"{path}: {_reason(error, 'write')}") from None
+        raise SightlineError(f"{path}: {failure(error, 'write')}") from None
 
 
-def _reason(error: OSError, verb: str) -> str:
+def failure(error: OSError, verb: str) -> str:
     """Why a file cannot be read or written, in plain words."""
     if error.errno == errno.ENOENT:
         return "no such file" if verb == "read" else "cannot write: its folder does not exist, make it first"

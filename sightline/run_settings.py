@@ -43,6 +43,22 @@ def limits(
     return {"max_steps": steps_done(output) + more_steps, "max_minutes": max_minutes}
 
 
+def training_files(sources: list[Path], targets: list[Path], pairs: list[Path]) -> dict[str, Any]:
+    """The same for the training text, of which there may be several corpora."""
+    if max(len(sources), len(targets), len(pairs)) <= 1:
+        names = data_files("", *(one[0] if one else None for one in (sources, targets, pairs)))
+        return {**names, "corpora": []} if names else {}
+    if pairs and (sources or targets):
+        raise SightlineError(
+            "give either --source and --target or --pairs, not both; a config's data.corpora may mix them"
+        )
+    if len(sources) != len(targets):
+        raise SightlineError(f"{len(sources)} --source and {len(targets)} --target: give as many of each")
+    corpora = [{"pairs": str(path)} for path in pairs]
+    corpora += [{"source": str(one), "target": str(other)} for one, other in zip(sources, targets, strict=True)]
+    return {"source": None, "target": None, "pairs": None, "corpora": corpora}
+
+
 def assembled(
     file: Path | None, recipe: str | None, given: dict[str, Any], assignments: list[str], resumed: Path | None
 ) -> RunConfig:

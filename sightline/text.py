@@ -46,8 +46,11 @@ __all__ = [
     "train_tokenizer",
 ]
 
-COVERAGE = 0.9995  # with byte fallback: the share of all characters that have entries of their own
+# Most sentences to learn from. The time of unigram grows faster than the text, and a half of it or less makes as good
+# a vocabulary.
 MOST_SENTENCES = 500_000
+UNIGRAM_SENTENCES, UNIGRAM_SENTENCES_AN_ENTRY = 60_000, 8
+COVERAGE = 0.9995  # with byte fallback: the share of all characters that have entries of their own
 LONGEST_CHUNK = 1_000
 MOST_COPIES, MOST_COPIED = 100, 5_000  # of one sentence: copies, and characters in them
 
@@ -108,9 +111,10 @@ def _load_listed(path: Path, data: bytes, config: TextConfig) -> Tokenizer:
 def train_tokenizer(lines: Iterable[str], config: TextConfig, vocabulary: int) -> Tokenizer:
     """Learns a tokenizer of at most `vocabulary` entries from sentences; the same lines give the same tokenizer.
 
-    A corpus too small for the size gets fewer entries.
+    A corpus too small for the size gets fewer entries; of one with more than `most_sentences` a sample is studied.
     """
-    clean = (line for line in (normalise(raw, config.normalization, config.lowercase) for raw in lines) if line)
+    sample = _sample(lines, most_sentences(config, vocabulary))
+    clean = [line for line in (normalise(raw, config.normalization, config.lowercase) for raw in sample) if line]
     symbols = _checked_symbols(config)
     if config.tokenizer == "word":
         words = Counter(word for line in clean for word in line.split())
@@ -123,7 +127,16 @@ def train_tokenizer(lines: Iterable[str], config: TextConfig, vocabulary: int) -
         room = _room(characters, [*symbols, " "], vocabulary, fixed)
         entries = [*symbols, " ", *[one for one in _by_frequency(characters) if one not in symbols][:room]]
         return CharacterTokenizer(entries, config.byte_fallback, config.normalization, config.lowercase)
-    return _train_subwords(_sample(clean, MOST_SENTENCES), symbols, config, vocabulary)
+    return _train_subwords(clean, symbols, config, vocabulary)
+
+
+def most_sentences(config: TextConfig, vocabulary: int) -> int:
+    """How many sentences a tokenizer is learnt from at most."""
+    if config.sentences is not None:
+        return config.sentences
+    if config.tokenizer == "unigram":
+        return max(UNIGRAM_SENTENCES, UNIGRAM_SENTENCES_AN_ENTRY * vocabulary)
+    return MOST_SENTENCES
 
 
 def _train_subwords(lines: list[str], symbols: list[str], config: TextConfig, vocabulary: int) -> SubwordTokenizer:

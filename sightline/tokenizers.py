@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from sightline.files import write_bytes, write_text
+from sightline.files import write_bytes
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL_PIECES = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -126,8 +126,14 @@ class Tokenizer(ABC):
         return [self._pieces[id] for id in self.encode(text)]
 
     @abstractmethod
+    def content(self) -> bytes:
+        """What the vocabulary's file holds."""
+
     def save(self, folder: Path, name: str) -> Path:
         """Writes the vocabulary as one file in `folder`, called `name` and the kind's suffix."""
+        path = folder / f"{name}{self.suffix}"
+        write_bytes(path, self.content())
+        return path
 
     @abstractmethod
     def _spell(self, word: str) -> list[int]:
@@ -179,11 +185,9 @@ class SubwordTokenizer(Tokenizer):
         if UNK in self._meta:
             self._meta = [UNK]
 
-    def save(self, folder: Path, name: str) -> Path:
-        """Writes sentencepiece's own file, `NAME.spm`."""
-        path = folder / f"{name}{self.suffix}"
-        write_bytes(path, self._model)
-        return path
+    def content(self) -> bytes:
+        """sentencepiece's own file."""
+        return self._model
 
     def _spell(self, word: str) -> list[int]:
         first, *rest = word.split(META)
@@ -211,17 +215,15 @@ class _ListedTokenizer(Tokenizer):
         self._ids = {entry: id for id, entry in enumerate(entries, start=len(fixed))}
         self._with_bytes = with_bytes
 
-    def save(self, folder: Path, name: str) -> Path:
-        """Writes `NAME.vocab`, a JSON file with one entry a line."""
-        path = folder / f"{name}{self.suffix}"
+    def content(self) -> bytes:
+        """A JSON file with one entry a line."""
         values = {
             "format": VOCABULARY_FORMAT,
             "kind": self.kind,
             "bytes": self._with_bytes,
             "entries": self._entries,
         }
-        write_text(path, json.dumps(values, ensure_ascii=False, indent=0) + "\n")
-        return path
+        return f"{json.dumps(values, ensure_ascii=False, indent=0)}\n".encode()
 
 
 class WordTokenizer(_ListedTokenizer):

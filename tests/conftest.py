@@ -1,5 +1,6 @@
 """Shared fixtures: one thread a worker, small models to build, trained ones to use, and the command line."""
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,12 @@ SMALL: dict[str, Any] = {
 }
 TRANSFORMER: dict[str, Any] = {"model": {"encoder": {"width": None}, "decoder": {"width": None}}}
 VOCABULARY = 17
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tokenised text of tests stays among the tests' files."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)

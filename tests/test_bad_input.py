@@ -134,7 +134,11 @@ def test_training_drops_a_line_of_100000_characters(tokenizer: str, command: Com
         ("x.jsonl", '{"source": "a", "target": "b"}\n5\n', "x.jsonl, line 2: expected an object"),
         ("x.jsonl", '{"source": "a"}\n', "x.jsonl, line 1: 'target' is missing"),
         ("x.jsonl", "{\n", "x.jsonl, line 1: not valid JSON"),
-        ("x.csv", "a,b\n", "x.csv: a file of pairs must end in .tsv"),
+        ("x.csv", "a,b,c\n", "x.csv, line 1: expected two columns"),
+        ("x.txt", "a,b\n", "x.txt: a file of pairs must end in .tsv"),
+        ("x.tmx", "<tmx/>", "x.tmx: a .tmx file may hold many languages: set data.source_language"),
+        ("x.parquet", "a,b\n", "x.parquet: broken Parquet data"),
+        ("x.csv.zst", "a,b\n", "x.csv.zst: broken zstd data"),
         ("x.tsv.gz", "a\tb\n", "x.tsv.gz: broken gzip data"),
     ],
 )

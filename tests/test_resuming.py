@@ -179,7 +179,7 @@ def test_a_forbidden_change_is_told_before_the_data_is_read(
     begun: Callable[..., Path], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ["train", "--output", begun(), "--resume"]
-    monkeypatch.setattr("sightline.training.run.read_data", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("sightline.training.run.prepare", lambda *_: pytest.fail("it was read"))
     assert "model.dropout was 0.1 and is now 0.3" in command(*line, "--set", "model.dropout=0.3").mistake()
     assert "did you mean 'max_steps'?" in command(*line, "--set", "training.max_step=9").mistake()
 

@@ -13,11 +13,11 @@ import torch
 
 import sightline
 from sightline.config import build_config, merge
-from sightline.data import Pair
 from sightline.errors import SightlineError
 from sightline.evaluate import evaluate
+from sightline.preparing import prepare
 from sightline.training.checkpoints import latest
-from sightline.training.run import Trained, read_data, train
+from sightline.training.run import Trained, train
 from tests.commands import RECIPES, Command, letters, settings, tiny, write_tsv
 
 Values = dict[str, Any]
@@ -91,31 +91,10 @@ def test_the_metrics_file(run: Callable[..., Trained]) -> None:
     assert found.result.best["loss"] == min(row["loss"] for row in rows if row["kind"] == "validation")
 
 
-def test_held_out_sentences_are_in_no_other_part(toy_pairs: Path) -> None:
-    said: list[str] = []
-    config = build_config({"data": {"pairs": str(toy_pairs), "held_out": 30}})
-    learnt, held, dropped = read_data(config, 250, said.append)
-    assert len(held) == 30
-    assert (len(learnt), dropped.kept) == (370, 400)
-    for side in (0, 1):
-        assert not {pair[side] for pair in learnt} & {pair[side] for pair in held}
-    assert said == ["held out 30 of 400 pairs for validation (no sentence is in both parts)"]
-
-
-def test_what_cannot_be_used_is_never_held_out(tmp_path: Path) -> None:
-    """One pair is empty, two are far too long: no validation part is made of them."""
-    rows = [("a", "A"), ("b", "B"), ("", "C"), ("d", "D" * 9000), ("e " * 251, "E")]
-    for seed in range(6):
-        config = build_config({"data": {"pairs": str(write_tsv(tmp_path / "p.tsv", rows))}, "training": {"seed": seed}})
-        learnt, held, dropped = read_data(config, 250, lambda line: None)
-        assert sorted([*learnt, *held]) == [Pair("a", "A"), Pair("b", "B")]
-        assert str(dropped) == "2 pairs; dropped 1 with an empty side, 2 too long"
-
-
 def test_bleu_is_that_of_greedy_translations(run: Callable[..., Trained], toy_pairs: Path) -> None:
     """Validation's BLEU is what `evaluate --beam 1` says of the same sentences."""
     found = run("run", {"training": {"max_steps": 60, "validate_bleu": 20, "learning_rate": 0.02}})
-    _, held, _ = read_data(found.config, 250, lambda line: None)
+    held = prepare(found.config, 250, texts=100).texts
     translator = sightline.load(found.folder)
     scores = evaluate(translator, held, translator.stream([pair.source for pair in held], beam=1))
     assert found.result.best is not None

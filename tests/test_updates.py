@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,10 @@ from torch import Tensor, nn
 from sightline.batch import Batch
 from sightline.config import build_config
 from sightline.errors import SightlineError
+from sightline.preparing import prepare
 from sightline.sizes import Corpus, fill
 from sightline.training.loop import Trainer
-from sightline.training.places import line_finder
-from sightline.training.run import read_data, train
+from sightline.training.run import train
 from sightline.training.update import backward, suspects, token_count
 from tests.commands import letters, tiny, write_tsv
 from tests.test_training import Run, Toy, ToyData, assert_same
@@ -155,15 +156,14 @@ def test_the_batch_that_is_not_finite_is_named() -> None:
 def test_lines_are_those_of_the_file_although_some_were_dropped_or_held_out(tmp_path: Path) -> None:
     rows = [("", "X"), *letters(40, seed=3), ("a", ""), ("q " * 300, "Q"), *letters(9, seed=4)]
     path = write_tsv(tmp_path / "p.tsv", rows)
-    config = build_config({"data": {"pairs": str(path), "held_out": 5}})
-    learnt, _, _ = read_data(config, 250, lambda line: None)
-    where = line_finder(config.data, learnt)
-    for number, pair in enumerate(learnt):
-        name, _, line = where(number).rpartition(", line ")
+    config = build_config({"text": {"tokenizer": "word"}, "data": {"pairs": str(path), "held_out": 5}})
+    found = prepare(config, 250)
+    assert len(found.train) == len(rows) - 3 - 5
+    for number in range(len(found.train)):
+        name, _, line = found.train.where(number).rpartition(", line ")
         assert name == str(path)
-        assert rows[int(line) - 1] == pair
-    path.unlink()
-    assert line_finder(config.data, learnt)(0) == f"{path}, line unknown"
+        ids = found.train.batch(np.array([number])).sources[0].ids[0].tolist()
+        assert found.tokenizers.source.decode(ids[:-1]) == rows[int(line) - 1][0]
 
 
 def test_a_run_that_stays_not_finite_names_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,11 @@ from sightline.align import force
 from sightline.config import build_config, merge
 from sightline.errors import SightlineError
 from sightline.folder import load_folder
+from sightline.preparing import prepare
 from sightline.recordings import load_attention, load_facts, load_translations
 from sightline.training.checkpoints import latest
 from sightline.training.progress import Lines, sample_lines
-from sightline.training.run import Trained, read_data, train
+from sightline.training.run import Trained, train
 from sightline.training.tensorboard import Board
 from sightline.training.watch import Sample
 from sightline.training.watching import LONGEST, SENTENCES, watched
@@ -80,7 +81,7 @@ def test_sharpness_is_that_of_the_alignment(run: Run) -> None:
     """The same number from the finished model, by hand: the average over layers and heads, the end row included."""
     found = run("run")
     folder = load_folder(found.folder)
-    _, held, _ = read_data(found.config, 250, lambda line: None)
+    held = prepare(found.config, 250, texts=50).texts
     told = [
         links.sharpness(np.mean([layer.mean(axis=0) for layer in forced.sentence.layers], axis=0))
         for forced in force(folder, held[:SENTENCES])
@@ -111,7 +112,7 @@ def test_attention_is_kept_at_each_validation(run: Run) -> None:
 
 def test_samples_and_translations(run: Run) -> None:
     found = run("run", samples=2)
-    _, held, _ = read_data(found.config, 250, lambda line: None)
+    held = prepare(found.config, 250, texts=50).texts
     for row in rows(found):
         assert [(one["source"], one["reference"]) for one in row["samples"]] == [tuple(pair) for pair in held[:2]]
     kept = load_translations(found.folder)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sightline.config import DataConfig, RunConfig, TrainingConfig, build_config
+from sightline.config import RunConfig, TrainingConfig, build_config
 from sightline.errors import SightlineError
+from sightline.sections import DataConfig
 from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
 from sightline.training.schedules import schedule
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,21 +16,11 @@ from torch import nn
 
 from sightline import metrics, sizes
 from sightline.batch import Batch
-from sightline.config import DataConfig, RunConfig
-from sightline.data import (
-    Account,
-    EncodedPairs,
-    Pair,
-    batches,
-    drop_empty,
-    drop_too_long,
-    encode_pairs,
-    hold_out,
-    ordered_batches,
-    read_pairs,
-)
+from sightline.config import RunConfig
+from sightline.corpora import Mix, named_files
+from sightline.data import EncodedPairs, Pair, batches, ordered_batches
 from sightline.errors import SightlineError
-from sightline.files import make_folder
+from sightline.files import make_folder, write_text
 from sightline.folder import (
     Card,
     Tokenizers,
@@ -43,18 +33,19 @@ from sightline.folder import (
 )
 from sightline.models import EncoderDecoder, build_model, most_tokens, parameter_count
 from sightline.performance import threads, tune_allocator
+from sightline.preparing import Prepared, prepare
 from sightline.search import SearchOptions, greedy_search
-from sightline.text import train_tokenizer
+from sightline.sections import DataConfig
 from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, latest
 from sightline.training.loop import Host, Result, Trainer, Validation
-from sightline.training.places import line_finder
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
 from sightline.training.tensorboard import check_tensorboard
-from sightline.training.watching import Watching
+from sightline.training.watching import WATCHED_AMONG, Watching
 
 Say = Callable[[str], None]
+DROPPED = "dropped.json"
 
 
 @dataclass(frozen=True)
@@ -73,15 +64,19 @@ class TrainingData:
     pairs: EncodedPairs
     batch_tokens: int
     seed: int
-    where: Callable[[int], str]
+    mix: Mix | None = None
 
     def epoch(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Batches of example numbers, the same for the same seed and epoch."""
-        return batches(self.pairs, self.batch_tokens, self.seed, epoch)
+        return batches(self.pairs, self.batch_tokens, self.seed, epoch, self.mix)
 
     def batch(self, indices: NDArray[np.int64]) -> Batch:
         """These examples."""
         return self.pairs.batch(indices)
+
+    def where(self, index: int) -> str:
+        """File and line of the example that `Batch.indices` calls `index`."""
+        return self.pairs.where(index)
 
 
 def train(
@@ -101,24 +96,15 @@ def train(
 def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say: Say, ranks: Ranks) -> Trained:
     checkpoint, files = _beginning(output, config, resume, ranks)
     _check_metric(config)
+    read = config.model_copy(update={"data": files})
+    prepared = ranks.in_turn(lambda: _prepared(read, output, resume or not ranks.first, host is not None, say))
+    # Not before: what was freed on the way to the data goes back to the system.
     tune_allocator()
-    longest = min(config.data.max_length, *most_tokens(config.model))
-    train_pairs, valid_pairs, dropped = read_data(config.model_copy(update={"data": files}), longest, say)
-    known = resume or not ranks.first
-    tokenizers = ranks.in_turn(
-        lambda: load_tokenizers(output, config) if known else make_tokenizers(config, train_pairs, output, say)
-    )
-    encoded, account = encode_pairs(train_pairs, tokenizers.source, tokenizers.target, longest)
-    valid, valid_account = encode_pairs(valid_pairs, tokenizers.source, tokenizers.target, longest)
-    account = account.after(dropped)
-    for part, kept in (("train on", account), ("validate with", valid_account)):
-        if not kept.kept:
-            raise SightlineError(f"nothing is left to {part}: {kept} (more than {longest:,} tokens: data.max_length)")
-    if account.empty or account.too_long:
-        say(f"training on {account}")
-    corpus = sizes.Corpus(len(encoded), int(encoded.target.lengths.sum()), threads(), ranks.size)
-    config = sizes.fill(config, corpus)
-    settings = {**_settings(config), "data": _digest(encoded, valid)}
+    tokenizers, encoded, valid = prepared.tokenizers, prepared.train, prepared.valid
+    if prepared.account.dropped:
+        say("\n".join([f"training on {prepared.account}", *prepared.account.lines()]))
+    config = sizes.fill(config, sizes.Corpus(len(encoded), prepared.tokens_an_epoch, threads(), ranks.size))
+    settings = {**_settings(config), "data": prepared.digest}
     if checkpoint is not None:
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
@@ -128,10 +114,9 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     for line in [_summary(config, model, ranks.size), *before]:
         say(line)
 
-    where = line_finder(files, train_pairs)
-    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, where)
-    watch = Watching(output, config, tokenizers, valid, valid_pairs)
-    scorer = Scorer(config, tokenizers, valid, valid_pairs, watch)
+    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
+    watch = Watching(output, config, tokenizers, valid, prepared.texts)
+    scorer = Scorer(config, tokenizers, valid, prepared.texts[: config.training.validate_bleu], watch)
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
 
     def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
@@ -157,6 +142,20 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     if not result.interrupted and ranks.first:
         watch.report(say)
     return Trained(result, config, output)
+
+
+def _prepared(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -> Prepared:
+    """The data; unless the run has begun, the tokenizers and the account of what was dropped go into its folder."""
+    longest = min(config.data.max_length, *most_tokens(config.model))
+    tokenizers = load_tokenizers(output, config) if begun else None
+    texts = max(config.training.validate_bleu, WATCHED_AMONG)
+    prepared = prepare(config, longest, tokenizers, texts, say, show)
+    if not begun:
+        make_folder(output)
+        save_tokenizers(output, prepared.tokenizers)
+        account = json.dumps(prepared.account.as_dict(), ensure_ascii=False, indent=1)
+        write_text(output / DROPPED, account + "\n")
+    return prepared
 
 
 def _tell(result: Result, metric: str, say: Say) -> None:
@@ -214,55 +213,13 @@ def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
         raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
 
 
-def read_data(config: RunConfig, longest: int, say: Say) -> tuple[list[Pair], list[Pair], Account]:
-    """Training and validation pairs, and what was dropped at once; without validation files, some are held out."""
-    data = config.data
-    pairs, empty = drop_empty(read_pairs(data.source, data.target, data.pairs))
-    pairs, too_long = drop_too_long(pairs, longest)
-    dropped = too_long.after(empty)
-    if not pairs:
-        raise SightlineError(f"nothing is left to train on: {dropped}")
-    if data.valid_source or data.valid_target or data.valid_pairs:
-        return pairs, read_pairs(data.valid_source, data.valid_target, data.valid_pairs), dropped
-    if len(pairs) < 2:
-        raise SightlineError(f"too little to train on: {dropped}, and one must be held out for validation")
-    count = sizes.choose_held_out(data.held_out, len(pairs))
-    train_pairs, valid_pairs = hold_out(pairs, count, config.training.seed)
-    say(f"held out {len(valid_pairs):,} of {len(pairs):,} pairs for validation (no sentence is in both parts)")
-    return train_pairs, valid_pairs, dropped
-
-
-def make_tokenizers(config: RunConfig, pairs: list[Pair], output: Path, say: Say) -> Tokenizers:
-    """Learns the tokenizers from the training pairs and writes their files."""
-    make_folder(output)
-    words = sum(len(pair.source.split()) + len(pair.target.split()) for pair in pairs)
-    vocabulary = sizes.choose_vocabulary(config.text, words)
-    say(f"learning the tokenizer from {len(pairs):,} pairs")
-    sources = (pair.source for pair in pairs)
-    targets = (pair.target for pair in pairs)
-    if config.text.joint:
-        joint = train_tokenizer((side for pair in pairs for side in pair), config.text, vocabulary)
-        tokenizers = Tokenizers(joint, joint)
-        entries = f"{joint.size:,} entries for both sides"
-    else:
-        tokenizers = Tokenizers(
-            train_tokenizer(sources, config.text, vocabulary), train_tokenizer(targets, config.text, vocabulary)
-        )
-        entries = f"{tokenizers.source.size:,} source and {tokenizers.target.size:,} target entries"
-    say(f"tokenizer: {config.text.tokenizer}, {entries}")
-    save_tokenizers(output, tokenizers)
-    return tokenizers
-
-
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
 
     def __init__(
-        self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: list[Pair], watch: Watching
+        self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, texts: list[Pair], watch: Watching
     ) -> None:
-        self.config, self.tokenizers, self.valid, self.watch = config, tokenizers, valid, watch
-        # `valid` leaves some pairs out, so the texts come from its own numbering.
-        self.texts = [pairs[int(line)] for line in valid.numbers[: config.training.validate_bleu]]
+        self.config, self.tokenizers, self.valid, self.texts, self.watch = config, tokenizers, valid, texts, watch
         # The signature does not depend on what is scored, and a resumed run may have no validation of its own.
         self.signature = metrics.bleu(["a"], ["a"], config.training.bleu_tokenize).signature
 
@@ -316,28 +273,19 @@ def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
 
 
 def _names(config: RunConfig) -> list[str]:
-    data = config.data
-    paths = [data.source, data.target, data.pairs, data.valid_source, data.valid_target, data.valid_pairs]
     # A name that is not UTF-8 is no text to write.
-    return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in paths if path is not None]
+    return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in named_files(config.data)]
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     """What must stay the same on resuming; of the files the content counts, not where they lie."""
-    files = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
+    files = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "corpora", "cache"}
+    lasting = lasting_settings(config)
+    weights = [corpus.weight for corpus in config.data.corpora]
     return {
-        name: value for name, value in lasting_settings(config).items() if name not in {f"data.{key}" for key in files}
+        **{name: value for name, value in lasting.items() if name not in {f"data.{key}" for key in files}},
+        "data.corpora.weight": weights or [1.0],
     }
-
-
-def _digest(*corpora: EncodedPairs) -> str:
-    """A fingerprint of the encoded data."""
-    digest = hashlib.sha256()
-    for corpus in corpora:
-        for side in (corpus.source, corpus.target):
-            digest.update(side.ids.tobytes())
-            digest.update(side.offsets.tobytes())
-    return digest.hexdigest()
 
 
 def _given(value: int | None) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ from sightline.training.watch import Sample
 
 # Sentences that the sharpness is measured on, and the most tokens of a side: one pass over them costs next to nothing.
 SENTENCES, LONGEST = 32, 40
+# They are chosen from so many of the first validation pairs.
+WATCHED_AMONG = 500
 # Characters of a sentence that is shown as a sample, where there are such.
 SHORT = 60
 
@@ -35,12 +38,12 @@ class Watching:
     """Watches one run: `translated` and `look` are called within a validation, `validated` keeps what they found."""
 
     def __init__(
-        self, run: Path, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, pairs: Sequence[Pair]
+        self, run: Path, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, texts: Sequence[Pair]
     ) -> None:
-        """`valid` is the validation part, `pairs` the texts that its numbers refer to."""
+        """`valid` is the validation part, `texts` its first pairs."""
         self.run, self.config, self.tokenizers = run, config, tokenizers
-        places = watched(valid.lengths) if config.training.watch else []
-        self.pairs = [pairs[int(valid.numbers[place])] for place in places]
+        places = watched(valid.lengths[: len(texts)]) if config.training.watch else []
+        self.pairs = [texts[place] for place in places]
         self._board = Board(run) if config.training.tensorboard else None
         self._texts: Sequence[Pair] = ()
         self._translations: Sequence[str] = ()
@@ -126,7 +129,7 @@ class Watching:
             self._board.stop()
 
 
-def watched(lengths: NDArray[np.int64]) -> list[int]:
+def watched(lengths: NDArray[np.integer[Any]]) -> list[int]:
     """Which validation pairs to look at, by the tokens `(N,)` of each one's longer side: the first that are not long.
 
     The same pairs for the same data, so that a validation can be compared with the next, and a run with another.

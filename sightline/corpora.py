@@ -1,0 +1,102 @@
+"""Several corpora as one: which files, and how much of each an epoch holds.
+
+Shapes: N pairs in all, C corpora, M pairs of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sightline.errors import SightlineError
+from sightline.readers import TextFiles
+from sightline.sections import DataConfig
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Some files of pairs, and how often each of their pairs is seen compared with a weight of 1."""
+
+    name: str
+    files: TextFiles
+    weight: float = 1.0
+
+
+def corpora_of(data: DataConfig) -> list[Corpus]:
+    """The corpora that a configuration names, perhaps only one."""
+    languages = (data.source_language, data.target_language)
+    if not data.corpora:
+        files = TextFiles.given(data.source, data.target, data.pairs, languages)
+        return [Corpus(files.paths[0].name, files)]
+    if data.source or data.target or data.pairs:
+        raise SightlineError("give either data.corpora or one corpus in data.source, data.target or data.pairs")
+    found = []
+    for one in data.corpora:
+        files = TextFiles.given(one.source, one.target, one.pairs, languages)
+        found.append(Corpus(one.name or files.paths[0].name, files, one.weight))
+    return found
+
+
+def validation_files(data: DataConfig) -> TextFiles | None:
+    """The validation text, None when pairs are to be held out."""
+    if not (data.valid_source or data.valid_target or data.valid_pairs):
+        return None
+    languages = (data.source_language, data.target_language)
+    return TextFiles.given(data.valid_source, data.valid_target, data.valid_pairs, languages)
+
+
+def named_files(data: DataConfig) -> list[Path]:
+    """Every file of training and validation text that a configuration names."""
+    one = [data.source, data.target, data.pairs]
+    many = [path for corpus in data.corpora for path in (corpus.source, corpus.target, corpus.pairs)]
+    return [path for path in (*one, *many, data.valid_source, data.valid_target, data.valid_pairs) if path is not None]
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How many pairs of each corpus an epoch holds: corpus c, `bounds[c]:bounds[c + 1]`, gives `counts[c]` of them."""
+
+    bounds: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    def draw(self, seed: int, epoch: int) -> Integers:
+        """`(M,)`: the numbers of the epoch's pairs, corpus by corpus: whole copies of it, and of the rest a part.
+
+        The part is drawn anew in each epoch, and is always the same for the same seed and epoch.
+        """
+        drawn = []
+        for number, ((start, end), count) in enumerate(zip(pairwise(self.bounds), self.counts, strict=True)):
+            copies, rest = divmod(count, end - start)
+            generator = np.random.default_rng([seed % 2**64, epoch, number])
+            part = np.sort(generator.permutation(end - start)[:rest])
+            drawn += [np.arange(start, end, dtype=np.int64)] * copies + [part + start]
+        return np.concatenate(drawn)
+
+
+def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float | None) -> Mix | None:
+    """The pairs of each corpus in an epoch; None when that is every pair once.
+
+    Without a temperature each pair of a corpus is seen `weight` times. With one, the epoch is as long, and the
+    corpora's shares of it are proportional to `weight * size^(1 / temperature)`.
+    """
+    present = [size > 0 for size in sizes]
+    plain = [weight * size for weight, size in zip(weights, sizes, strict=True)]
+    wanted = plain
+    if temperature is not None:
+        softened = [
+            weight * size ** (1 / temperature) if size else 0.0 for weight, size in zip(weights, sizes, strict=True)
+        ]
+        wanted = [sum(plain) * share / sum(softened) for share in softened]
+    counts = tuple(max(1, round(count)) if some else 0 for count, some in zip(wanted, present, strict=True))
+    if counts == tuple(sizes):
+        return None
+    bounds = np.cumsum([0, *sizes]).tolist()
+    kept = [number for number, some in enumerate(present) if some]
+    return Mix((0, *(bounds[number + 1] for number in kept)), tuple(counts[number] for number in kept))

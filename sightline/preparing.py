@@ -1,0 +1,306 @@
+"""From the files that a configuration names to what a run trains on: filtered, split, tokenised once, and mapped.
+
+The costly results, the tokenizers and the token ids, come from the cache where the same text was prepared the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sightline import sizes
+from sightline.cache import Cache, Entry, Facts
+from sightline.config import RunConfig
+from sightline.console import bar
+from sightline.corpora import Mix, corpora_of, mix, named_files, validation_files
+from sightline.data import EncodedPairs, Origins
+from sightline.encoding import CHUNK, Chunk, Encoders, PartWriter, map_part, part_files, processes_for
+from sightline.errors import SightlineError
+from sightline.files import sha256
+from sightline.filters import MOST_EXAMPLES, Account, Example, Filters, Verdict, shortened
+from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers
+from sightline.readers import Pair, TextFiles
+from sightline.survey import HeldOut, Survey, survey
+from sightline.text import train_tokenizer
+
+Say = Callable[[str], None]
+
+PARTS = ("train", "valid")
+TEXTS = "valid.texts"
+PATIENCE = 3.0  # seconds before a progress bar shows itself
+MEGABYTE = 10**6
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All a run learns from and is measured with.
+
+    `texts` are the first validation pairs as they were read, `digest` stands for the content of both parts, and `mix`
+    says how often the corpora's pairs come in an epoch (None: each once).
+    """
+
+    tokenizers: Tokenizers
+    train: EncodedPairs
+    valid: EncodedPairs
+    texts: list[Pair]
+    account: Account
+    digest: str
+    mix: Mix | None
+
+    @property
+    def tokens_an_epoch(self) -> int:
+        """Target tokens of an epoch, near enough to choose its settings by."""
+        lengths = self.train.target.lengths
+        if self.mix is None:
+            return int(lengths.sum(dtype=np.int64))
+        return sum(
+            round(count * float(lengths[start:end].mean()))
+            for count, (start, end) in zip(self.mix.counts, pairwise(self.mix.bounds), strict=True)
+        )
+
+
+def prepare(
+    config: RunConfig,
+    longest: int,
+    tokenizers: Tokenizers | None = None,
+    texts: int = 0,
+    say: Say = lambda line: None,
+    show: bool = False,
+) -> Prepared:
+    """Reads, filters, splits and tokenises, or takes what an earlier run left in the cache.
+
+    `longest` is the most tokens of a side; `tokenizers` are learnt unless given; `texts` is how many validation pairs
+    are wanted as text. `say` is told what happens, and `show` allows progress bars.
+    """
+    work = _Work(config, longest, say, show)
+    cache = Cache.chosen(config.data.cache, say)
+    if tokenizers is None:
+        learnt = cache.entry("tokenizer", work.tokenizer_key(), work.learn)
+        tokenizers = load_tokenizers(learnt.folder, config)
+        learnt.release()
+    say(f"tokenizer: {config.text.tokenizer}, {_entries(tokenizers)}")
+    chosen = tokenizers
+    entry = cache.entry("tokens", work.tokens_key(chosen), lambda folder: work.encode(chosen, folder))
+    return work.load(entry, tokenizers, texts)
+
+
+def _entries(tokenizers: Tokenizers) -> str:
+    source, target, joint = tokenizers.sizes.source, tokenizers.sizes.target, tokenizers.sizes.joint
+    return f"{source:,} entries for both sides" if joint else f"{source:,} source and {target:,} target entries"
+
+
+class _Work:
+    """The steps; what they share is made when it is first needed."""
+
+    def __init__(self, config: RunConfig, longest: int, say: Say, show: bool) -> None:
+        data = config.data
+        self.config, self.longest, self.say, self.show = config, longest, say, show
+        self.corpora, self.validation = corpora_of(data), validation_files(data)
+        self.held_out = HeldOut(data.held_out, config.training.seed) if self.validation is None else None
+        self.filters = Filters(longest, **data.filters.model_dump())
+        self.filters.judge()  # so that a wrong name of a script is told at once
+        for path in named_files(data):
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise SightlineError(f"{path}: a pipe or a device: text is read more than once, so save it in a file")
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """All that decides which pairs are in which part."""
+
+        def files(given: TextFiles) -> list[Any]:
+            languages = given.languages if given.form == ".tmx" else None
+            return [given.form, languages, [sha256(path) for path in given.paths]]
+
+        return {
+            "corpora": [files(corpus.files) for corpus in self.corpora],
+            "validation": None if self.validation is None else files(self.validation),
+            "filters": asdict(self.filters),
+            "held_out": None if self.held_out is None else asdict(self.held_out),
+            "unicode": unicodedata.unidata_version,
+        }
+
+    @cached_property
+    def survey(self) -> Survey:
+        total = sum(path.stat().st_size for corpus in self.corpora for path in corpus.files.paths if path.is_file())
+        with self._bar(total / MEGABYTE, "reading (MB)") as watch:
+            found = survey(self.corpora, self.filters, self.held_out, lambda count: watch(count / MEGABYTE))
+        self._tell_held_out(found.count(Verdict.VALID), found.account().kept)
+        return found
+
+    def _tell_held_out(self, count: int, usable: int) -> None:
+        if self.held_out is not None:
+            self.say(f"held out {count:,} of {usable:,} pairs for validation (no sentence is in both parts)")
+
+    def _bar(self, total: float, what: str) -> AbstractContextManager[Callable[[float], None]]:
+        return bar(total, what, self.show, PATIENCE)
+
+    def read(self) -> Iterator[tuple[int, int, Pair, int]]:
+        """(corpus, line, pair, verdict) of every pair."""
+        verdicts = iter(self.survey.verdicts.tobytes())
+        for number, corpus in enumerate(self.corpora):
+            for line, pair in corpus.files.read():
+                yield number, line, pair, next(verdicts)
+
+    # The tokenizers
+
+    def tokenizer_key(self) -> dict[str, Any]:
+        """All that decides what the tokenizers will be."""
+        text = self.config.text.model_dump(mode="json")
+        return {**self.content, "text": text, "sentencepiece": version("sentencepiece")}
+
+    def learn(self, folder: Path) -> Facts:
+        """Learns the tokenizers from the training part and writes their files."""
+        text = self.config.text
+        vocabulary = sizes.choose_vocabulary(text, self.survey.training_words())
+        self.say(f"learning the tokenizer from {self.survey.count(Verdict.TRAIN):,} pairs")
+
+        def sentences(*sides: int) -> Iterator[str]:
+            return (pair[side] for _, _, pair, verdict in self.read() if verdict == Verdict.TRAIN for side in sides)
+
+        if text.joint:
+            joint = train_tokenizer(sentences(0, 1), text, vocabulary)
+            tokenizers = Tokenizers(joint, joint)
+        else:
+            tokenizers = Tokenizers(*(train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1)))
+        save_tokenizers(folder, tokenizers)
+        return {}
+
+    # The token ids
+
+    def tokens_key(self, tokenizers: Tokenizers) -> dict[str, Any]:
+        """All that decides what the token ids will be."""
+        digests = {name: _digest(tokenizer.content()) for name, tokenizer in tokenizers.names.items()}
+        text = self.config.text
+        return {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
+
+    def encode(self, tokenizers: Tokenizers, folder: Path) -> Facts:
+        """Tokenises both parts into `folder`."""
+        found = self.survey
+        pairs = found.count(Verdict.TRAIN) + found.count(Verdict.VALID)
+        processes = processes_for(pairs)
+        if processes > 1:
+            self.say(f"tokenising {pairs:,} pairs in {processes} processes")
+        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+        dropped: tuple[Counter[Verdict], ...] = (Counter(found.account().dropped), Counter())
+        examples = _Examples()
+        encoders = Encoders(tokenizers.source, tokenizers.target, self.longest, processes)
+        with (
+            PartWriter(folder, "train", vocabularies, len(self.corpora)) as train,
+            PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1) as valid,
+            open(folder / TEXTS, "w", encoding="utf-8") as texts,
+            encoders,
+            self._bar(pairs, "tokenising") as watch,
+        ):
+            for chunk, encoded in encoders.encode(self._chunks(examples)):
+                (train, valid)[chunk.part].append(chunk, encoded)
+                for place in np.flatnonzero(encoded.verdicts).tolist():
+                    why = Verdict(int(encoded.verdicts[place]))
+                    dropped[chunk.part][why] += 1
+                    if chunk.part == 0:
+                        examples.add(why, chunk.corpus, chunk.lines[place], chunk.pairs[place])
+                if chunk.part == 1:
+                    kept = np.flatnonzero(encoded.verdicts == Verdict.TRAIN).tolist()
+                    texts.writelines(json.dumps(chunk.pairs[place]) + "\n" for place in kept)
+                watch(len(chunk.pairs))
+        return {
+            "counts": [train.counts, valid.counts],
+            "held_out": found.count(Verdict.VALID),
+            "usable": found.account().kept,
+            "dropped": [{why.name: count for why, count in part.items()} for part in dropped],
+            "examples": examples.found,
+        }
+
+    def _chunks(self, examples: _Examples) -> Iterator[Chunk]:
+        """The pairs of both parts in chunks; the others leave examples."""
+        open_chunks: dict[int, Chunk] = {}
+        for corpus, line, pair, verdict in self._both_parts():
+            if verdict > Verdict.VALID:
+                examples.add(Verdict(verdict), corpus, line, pair)
+                continue
+            part = int(verdict)
+            chunk = open_chunks.get(part)
+            if chunk is not None and (chunk.corpus != corpus or len(chunk.lines) >= CHUNK):
+                yield open_chunks.pop(part)
+                chunk = None
+            if chunk is None:
+                chunk = open_chunks[part] = Chunk(part, corpus, [], [])
+            chunk.lines.append(line)
+            chunk.pairs.append(pair)
+        yield from open_chunks.values()
+
+    def _both_parts(self) -> Iterator[tuple[int, int, Pair, int]]:
+        yield from self.read()
+        if self.validation is not None:
+            for line, pair in self.validation.read():
+                yield 0, line, pair, Verdict.VALID
+
+    def load(self, entry: Entry, tokenizers: Tokenizers, texts: int) -> Prepared:
+        """Maps the token ids and puts together what is known of them."""
+        facts = entry.facts
+        if entry.found:
+            self.say(f"tokenised before: {entry.folder}")
+            if "survey" not in vars(self):  # which would have told
+                self._tell_held_out(facts["held_out"], facts["usable"])
+        training = tuple(corpus.files for corpus in self.corpora)
+        validation = training if self.validation is None else (self.validation,)
+        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+        train, valid = (
+            map_part(entry.folder, name, vocabularies, Origins(files, tuple(np.cumsum([0, *counts]).tolist())))
+            for name, files, counts in zip(PARTS, (training, validation), facts["counts"], strict=True)
+        )
+        with open(entry.folder / TEXTS, encoding="utf-8") as lines:
+            first = [Pair(*json.loads(line)) for line in islice(lines, texts)]
+        entry.release()
+        return Prepared(
+            tokenizers,
+            train,
+            valid,
+            first,
+            self._account(facts, train, valid),
+            _digest("".join(entry.digests[name] for part in PARTS for name in part_files(part)).encode()),
+            mix(facts["counts"][0], [corpus.weight for corpus in self.corpora], self.config.data.temperature),
+        )
+
+    def _account(self, facts: Facts, train: EncodedPairs, valid: EncodedPairs) -> Account:
+        """What was dropped of the training text; it is a mistake if either part has nothing left."""
+        of_training, of_validation = (
+            Account(len(part), {Verdict[why]: count for why, count in dropped.items()})
+            for part, dropped in zip((train, valid), facts["dropped"], strict=True)
+        )
+        for name, account in (("train on", of_training), ("validate with", of_validation)):
+            if not account.kept:
+                longest = f"(more than {self.longest:,} tokens: data.max_length)"
+                raise SightlineError(f"nothing is left to {name}: {account} {longest}")
+        examples = {
+            Verdict[why]: [Example(self.corpora[corpus].files.where(line), *pair) for corpus, line, pair in found]
+            for why, found in facts["examples"].items()
+        }
+        return Account(of_training.kept, of_training.dropped, examples)
+
+
+class _Examples:
+    """The first pairs dropped for each reason: (corpus, line, shortened sides)."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[tuple[int, int, tuple[str, str]]]] = defaultdict(list)
+
+    def add(self, why: Verdict, corpus: int, line: int, pair: Pair) -> None:
+        examples = self.found[why.name]
+        if len(examples) < MOST_EXAMPLES:
+            examples.append((corpus, line, (shortened(pair.source), shortened(pair.target))))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,222 @@
+"""Pairs of sentences from files: plain parallel text, .tsv, .csv, .jsonl, .parquet and .tmx.
+
+Everything is a stream, so that a corpus may be larger than the memory. Each pair comes with the number of its line (of
+a Parquet file: its row), and a mistake is told with it. Text may be packed: `.gz` or `.zst` after the name.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sightline.errors import SightlineError
+from sightline.files import PACKED, Watch, failure, ignore, read_lines
+from sightline.tmx import read_tmx
+
+FORMATS = (".tsv", ".csv", ".jsonl", ".json", ".parquet", ".tmx")
+ROWS_AT_ONCE = 4096
+
+
+class Pair(NamedTuple):
+    """A source sentence and its target."""
+
+    source: str
+    target: str
+
+
+Numbered = Iterator[tuple[int, Pair]]
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Where pairs are read from: two parallel files, or one file of pairs. `given` makes it, and checks."""
+
+    paths: tuple[Path, ...]
+    languages: tuple[str | None, str | None] = (None, None)
+
+    @staticmethod
+    def given(
+        source: Path | None = None,
+        target: Path | None = None,
+        pairs: Path | None = None,
+        languages: tuple[str | None, str | None] = (None, None),
+    ) -> TextFiles:
+        """Refuses what does not go together; `languages` are those of a .tmx file to read."""
+        if pairs is not None:
+            if source is not None or target is not None:
+                raise SightlineError("give either a source and a target file or one file of pairs, not both")
+            files = TextFiles((pairs,), languages)
+            if files.form == ".tmx" and not all(languages):
+                raise SightlineError(
+                    f"{pairs}: a .tmx file may hold many languages: set data.source_language and data.target_language "
+                    "(to evaluate and align: in the model's config.yaml)"
+                )
+            return files
+        if source is not None and target is not None:
+            return TextFiles((source, target))
+        alone = source or target
+        found = f"{alone} is one side only" if alone else "no text is given"
+        raise SightlineError(f"{found}: give a source and a target file, or one file of pairs")
+
+    @property
+    def form(self) -> str:
+        """The suffix that tells the format, `.gz` and `.zst` aside; empty for two parallel files."""
+        if len(self.paths) == 2:
+            return ""
+        (path,) = self.paths
+        plain = Path(path.stem) if path.suffix.lower() in PACKED else path
+        form = plain.suffix.lower()
+        if form not in FORMATS or (form == ".parquet" and plain != path):
+            raise SightlineError(
+                f"{path}: a file of pairs must end in .tsv, .csv, .jsonl, .parquet or .tmx (text also with .gz or .zst "
+                "after it); for two plain text files give source and target"
+            )
+        return form
+
+    def read(self, watch: Watch = ignore) -> Numbered:
+        """The pairs, those with an empty side included, each with its line; `watch` is told of the bytes read."""
+        form, path = self.form, self.paths[0]
+        if not form:
+            return _read_parallel(path, self.paths[1], watch)
+        if form == ".tsv":
+            return _read_tab_separated(path, watch)
+        if form == ".csv":
+            return _read_comma_separated(path, watch)
+        if form == ".parquet":
+            return _read_parquet(path, watch)
+        if form == ".tmx":
+            source, target = (language or "" for language in self.languages)
+            units = read_tmx(path, source, target, watch)
+            return ((line, Pair(_one_line(left), _one_line(right))) for line, left, right in units)
+        return _read_json_lines(path, watch)
+
+    def where(self, line: int) -> str:
+        """The place of a pair as a person would look for it."""
+        return f"{self.paths[0]}, {'row' if self.form == '.parquet' else 'line'} {line}"
+
+
+def _read_parallel(source: Path, target: Path, watch: Watch) -> Numbered:
+    lines = zip_longest(read_lines(source, watch), read_lines(target, watch))
+    for number, (left, right) in enumerate(lines, start=1):
+        if left is None or right is None:
+            longer, shorter = (target, source) if left is None else (source, target)
+            total = number + sum(1 for _ in lines)
+            raise SightlineError(
+                f"{longer} has {total} lines, {shorter} {number - 1}: line {number} of {longer} has no partner"
+            )
+        yield number, Pair(left, right)
+
+
+def _read_tab_separated(path: Path, watch: Watch) -> Numbered:
+    for number, line in enumerate(read_lines(path, watch), start=1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            found = "an empty line" if not line else _columns(len(columns))
+            raise SightlineError(
+                f"{path}, line {number}: expected two columns, source and target with one tab between them, "
+                f"found {found}"
+            )
+        yield number, Pair(*columns)
+
+
+def _read_comma_separated(path: Path, watch: Watch) -> Numbered:
+    """Python's own rules of CSV. A sentence over several lines, which quotes allow, becomes one line."""
+    rows = csv.reader((f"{line}\n" for line in read_lines(path, watch)), strict=True)
+    line, chosen, width = 1, (0, 1), 2
+    expected = "two columns, source and target, or a first line that names them among others"
+    try:
+        for row in rows:
+            names = [name.strip().lower() for name in row] if line == 1 else []
+            if {"source", "target"} <= {*names}:
+                chosen, width = (names.index("source"), names.index("target")), len(row)
+                expected = f"{_columns(width)}, as in the first line"
+            elif len(row) != width:
+                found = _columns(len(row)) if row else "an empty line"
+                raise SightlineError(f"{path}, line {line}: expected {expected}, found {found}")
+            else:
+                yield line, Pair(_one_line(row[chosen[0]]), _one_line(row[chosen[1]]))
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise SightlineError(f"{path}, line {line}: broken CSV: {error}; is a quotation mark missing?") from None
+
+
+def _read_json_lines(path: Path, watch: Watch) -> Numbered:
+    for number, line in enumerate(read_lines(path, watch), start=1):
+        try:
+            yield number, _parse_json(line)
+        except ValueError as error:
+            raise SightlineError(f"{path}, line {number}: {error}") from None
+
+
+def _parse_json(line: str) -> Pair:
+    try:
+        values: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        detail = "an empty line" if not line.strip() else getattr(error, "msg", "it is nested too deeply")
+        raise ValueError(f"not valid JSON ({detail}); expected one object a line") from None
+    if not isinstance(values, dict):
+        raise ValueError("expected an object with 'source' and 'target'")
+    for key in Pair._fields:
+        value = values.get(key)
+        if not isinstance(value, str):
+            what = "is missing" if key not in values else "must be a string"
+            raise ValueError(f"'{key}' {what}; expected an object with 'source' and 'target'")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"'{key}' has half of a surrogate pair, which is no character")
+    return Pair(_one_line(values["source"]), _one_line(values["target"]))
+
+
+def _read_parquet(path: Path, watch: Watch) -> Numbered:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise SightlineError(f"{path}: reading Parquet needs pyarrow: pip install 'sightline[parquet]'") from None
+    row = 0
+    try:
+        with open(path, "rb") as stream, parquet.ParquetFile(stream, page_checksum_verification=True) as file:
+            names = file.schema_arrow.names
+            if any(names.count(name) != 1 for name in Pair._fields):
+                raise SightlineError(f"{path}: expected the columns 'source' and 'target', found: {', '.join(names)}")
+            share = path.stat().st_size / max(file.metadata.num_rows, 1)
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(Pair._fields)):
+                watch(round(share * len(batch)))
+                for values in zip(*(batch.column(name).to_pylist() for name in Pair._fields), strict=True):
+                    row += 1
+                    yield row, _checked(path, row, values)
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise _broken_parquet(path, row, error) from None
+    except OSError as error:
+        # Arrow tells of broken data pages as errors of the system without a number.
+        if error.errno is None:
+            raise _broken_parquet(path, row, error) from None
+        raise SightlineError(f"{path}: {failure(error, 'read')}") from None
+
+
+def _broken_parquet(path: Path, row: int, error: Exception) -> SightlineError:
+    where = f"{path}, after row {row}" if row else str(path)
+    return SightlineError(f"{where}: broken Parquet data: {str(error).splitlines()[0]}")
+
+
+def _checked(path: Path, row: int, values: tuple[Any, ...]) -> Pair:
+    for name, value in zip(Pair._fields, values, strict=True):
+        if not isinstance(value, str):
+            what = "is missing" if value is None else "must be a string"
+            raise SightlineError(f"{path}, row {row}: '{name}' {what}")
+    return Pair(*map(_one_line, values))
+
+
+def _columns(count: int) -> str:
+    return f"{count} column{'s' * (count != 1)}"
+
+
+def _one_line(text: str) -> str:
+    """A sentence is a line: where a format lets it go over several, they are joined by spaces."""
+    if "\n" in text or "\r" in text:
+        return text.replace("\r\n", " ").replace("\n", " ").replace("\r", " ")
+    return text
