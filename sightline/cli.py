@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import __version__
-from sightline.cli_average import average
-from sightline.cli_report import report
-from sightline.console import bar, keeping, presented, program, run, say, standard_input, watched
+from sightline.cli_runs import average, report, train
+from sightline.console import bar, keeping, presented, run, say, standard_input, watched
 from sightline.errors import SightlineError
-from sightline.launch import launched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sightline.align import Forced
     from sightline.alignments import Gold
-    from sightline.config import RunConfig
     from sightline.data import Pair
     from sightline.translator import Translator
 
@@ -65,85 +62,7 @@ def root(
         typer.echo(context.get_help())
 
 
-@app.command()
-def train(
-    config: Annotated[
-        Path | None,
-        typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="[CONFIG.yaml]"),
-    ] = None,
-    recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer.")] = None,
-    source: Annotated[
-        list[Path] | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.")
-    ] = None,
-    target: Annotated[list[Path] | None, typer.Option(help="Target sentences, line by line the same.")] = None,
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable."),
-    ] = None,
-    valid_source: Annotated[
-        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
-    ] = None,
-    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
-    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
-    output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
-    assign: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="A key of the config, such as training.seed=2; repeatable.", metavar="SECTION.KEY=VALUE"
-        ),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
-    max_steps: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many updates, counted from the first start.")
-    ] = None,
-    more_steps: Annotated[int | None, typer.Option(min=1, help="With --resume: so many updates more.")] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(help="Stop after so many minutes, counted from the first start.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Decides initial weights, data order and dropout.")] = None,
-) -> None:
-    """Train a model on text pairs.
-
-    Without a config, tokenizer, sizes and schedule are chosen from the data.
-    """
-    from sightline.run_settings import assembled, data_files, given_only, limits, training_files
-
-    given: dict[str, Any] = {
-        "data": {
-            **training_files(source or [], target or [], pairs or []),
-            **data_files("valid_", valid_source, valid_target, valid_pairs),
-        },
-        "training": given_only({"seed": seed}) | limits(output, resume, max_steps, more_steps, max_minutes),
-    }
-    chosen = assembled(config, recipe, given, assign or [], output if resume else None)
-    if not (chosen.data.source or chosen.data.target or chosen.data.pairs or chosen.data.corpora):
-        raise SightlineError("no training data: give --pairs FILE, or --source FILE and --target FILE")
-    run_training(chosen, output, resume)
-
-
-def run_training(config: RunConfig, output: Path, resume: bool) -> None:
-    """Trains with progress on stderr, and says at the end what there is and how to go on."""
-    import shlex
-
-    from sightline.training.loop import Host
-    from sightline.training.progress import progress_for
-    from sightline.training.run import train as train_model
-
-    result = train_model(config, output, resume, Host(progress_for()), say).result
-    folder = shlex.quote(str(output))
-    say(f"stopped by {result.reason} after {result.steps:,} updates, {result.seconds / 60:.1f} minutes")
-    if result.interrupted:
-        launch = launched()
-        again = launch.command if launch else program()
-        say(f"saved; go on with: {again} train --output {folder} --resume")
-        raise typer.Exit(130)
-    if result.best is None:
-        raise SightlineError(
-            f"{output}: no validation gave a number, so there is no model: allow more time, or lower the learning rate"
-        )
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
-    say(f"best validation, at update {result.best_step:,}: {scores}")
-    say(f"the model is in {output}; try: echo 'a sentence' | {program()} translate {folder}")
+app.command()(train)
 
 
 @app.command()

@@ -147,6 +147,10 @@ class TrainingConfig(Section):
     watch: int = Field(4, ge=0, description="sentences whose attention is kept at each validation (0: no sharpness)")
     tensorboard: bool = Field(False, description="write TensorBoard's event files too (extra: tensorboard)")
     report: bool = Field(True, description="write report.html at the end; `sightline report` makes it at any time")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the products; weights, losses and recurrences stay float32"
+    )
+    compile: bool = Field(False, description="compile the layers of a transformer (needs a C++ compiler on a CPU)")
     workers: int | None = Field(
         None, ge=1, description="parts of a batch computed side by side on a CPU; null: one for each processor"
     )

@@ -66,6 +66,7 @@ class EncoderDecoder(nn.Module):
         self.encoder, self.decoder, self.output = encoder, decoder, output
         self.smoothing = smoothing
         self.pad, self.bos, self.eos = PAD, BOS, EOS
+        self.precision = torch.float32  # of the products in `loss`
 
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
@@ -81,8 +82,9 @@ class EncoderDecoder(nn.Module):
     def loss(self, batch: Batch) -> dict[str, tuple[Tensor, int]]:
         """Sums over real target tokens, and their count: the smoothed loss and the plain one."""
         assert batch.targets is not None
-        decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
         real = batch.targets.mask
+        with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
+            decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
         targets = batch.targets.ids[real]
         smoothed, plain = self.output.nll(decoded.features[real], targets, self.smoothing)
         return {"cross_entropy": (smoothed, targets.numel()), "nll": (plain, targets.numel())}

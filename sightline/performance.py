@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 # Names and numbers of glibc's malloc.h.
@@ -52,3 +53,17 @@ def available_processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return max(1, min(allowed, round(int(budget) / int(period))))
     except (OSError, ValueError, ZeroDivisionError):  # no container, or "max": no limit
         return allowed
+
+
+def peak_memory() -> int:
+    """The most bytes this process has held: on the GPU where there is one, else in main memory (0: not known)."""
+    import torch
+
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

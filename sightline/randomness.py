@@ -51,4 +51,7 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     """A share of `values`, of any shape, set to zero and the rest scaled up."""
     if rate == 0:
         return values
-    return values * dropout_factors(values, rate) if values.device.type == "cpu" else F.dropout(values, rate)
+    # A compiler draws in the same pass that multiplies.
+    if values.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(values, rate)
+    return values * dropout_factors(values, rate)

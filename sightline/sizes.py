@@ -97,6 +97,11 @@ def _queries(model: ModelConfig, recurrent: int) -> int:
     return recurrent
 
 
+def _workers(corpus: Corpus, batch_tokens: int, compiled: bool) -> int:
+    """Parts of a batch; compiled code uses all processors by itself."""
+    return 1 if compiled else max(1, min(corpus.processors, batch_tokens // LEAST_PART))
+
+
 def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[str, Any]) -> dict[str, Any]:
     """Open values of the training section."""
     training = config.training
@@ -119,7 +124,7 @@ def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[
         "learning_rate": rate,
         "warmup": warmup,
         "validate_every": max(50, min(1_000, updates)),
-        "workers": max(1, min(corpus.processors, values["data"]["batch_tokens"] // LEAST_PART)),
+        "workers": _workers(corpus, values["data"]["batch_tokens"], training.compile),
     }
     given = training.model_dump(exclude_none=True)
     return merge(merge(training.model_dump(), chosen), given)

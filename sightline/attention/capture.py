@@ -7,8 +7,9 @@ Outputs stay identical, and a module nobody looks at pays one truth test.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +78,13 @@ def capture(
             before.append((module, module.tap))
             taps[name] = module.tap = Tap(heads)
     try:
-        yield Maps(taps)
+        with _uncompiled():
+            yield Maps(taps)
     finally:
         for module, tap in before:
             module.tap = tap
+
+
+def _uncompiled() -> AbstractContextManager[object]:
+    """Compiled layers would not know of the taps. Where nothing was compiled, nothing of the compiler is loaded."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

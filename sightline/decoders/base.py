@@ -83,7 +83,7 @@ class Bridge(nn.Module):
         if self.summarise is None or self.linear is None:
             assert memory.final is not None
             return _named(memory.final.hidden, memory.final.cell)
-        states = torch.tanh(self.linear(self.summarise(memory)))
+        states = torch.tanh(self.linear(self.summarise(memory))).to(self.linear.weight.dtype)
         states = states.view(states.size(0), self.layers, -1)
         if self.has_cell:
             hidden, cell = states.chunk(2, -1)

@@ -54,7 +54,8 @@ class Cell(nn.Module):
         """Token parts `(…, e)` to their share of the gates `(…, G n)`."""
         # A GRU's reset gate works on the hidden part with its bias, so only there the two stay apart.
         bias = self.bias_input if self.kind == "gru" else self.bias_input + self.bias_hidden
-        return F.linear(tokens, self.weight_token, bias)
+        # What goes through many steps keeps its precision, whatever the product's was.
+        return F.linear(tokens, self.weight_token, bias).to(self.weight_token.dtype)
 
     def shared(self) -> Shared:
         """The weights for a loop over many steps."""

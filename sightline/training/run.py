@@ -38,6 +38,7 @@ from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
 from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, latest
+from sightline.training.compiling import compile_layers
 from sightline.training.loop import Host, Result, Trainer, Validation
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
@@ -109,6 +110,8 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
     model = _build(config, tokenizers)
+    if config.training.compile:
+        compile_layers(model)
     ranks.on_first(lambda: save_config(output, config))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
     for line in [_summary(config, model, ranks.size), *before]:
@@ -208,7 +211,9 @@ def _check_metric(config: RunConfig) -> None:
 
 def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
     try:
-        return build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
+        model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
+        model.precision = torch.bfloat16 if config.training.precision == "bfloat16" else torch.float32
+        return model
     except RuntimeError:  # torch's, when it gets no memory
         raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
 

@@ -1,0 +1,77 @@
+"""Compiled layers and rougher products train the same, within what they promise; an estimate tells what to expect."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from sightline.attention.capture import capture
+from sightline.errors import SightlineError
+from sightline.training.compiling import check_compiler, compile_layers
+from tests.commands import RECIPES, Command, settings
+from tests.conftest import random_batch, small_model
+
+BATCHES = [random_batch([5, 3, 4], [4, 6, 2], seed=1), random_batch([7, 2, 3, 3], [5, 5, 1, 4], seed=2)]
+
+
+def gradients(model: torch.nn.Module, number: int) -> tuple[torch.Tensor, ...]:
+    loss = model.loss(BATCHES[number])["cross_entropy"]
+    return (loss[0], *torch.autograd.grad(loss[0] / loss[1], list(model.parameters())))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_bfloat16_products_are_near(recipe: str) -> None:
+    """Loss within a percent, gradients within five of their length: bfloat16 has eight bits of precision."""
+    model = small_model(recipe).float()
+    exact = gradients(model, 0)
+    model.precision = torch.bfloat16
+    rough = gradients(model, 0)
+    assert all(value.dtype == torch.float32 for value in rough)
+    assert not torch.equal(rough[0], exact[0])
+    torch.testing.assert_close(rough[0], exact[0], rtol=0.01, atol=0)
+    far = sum(float(((one - other) ** 2).sum()) for one, other in zip(rough[1:], exact[1:], strict=True))
+    whole = sum(float((value**2).sum()) for value in exact[1:])
+    assert far < 0.05**2 * whole
+
+
+@pytest.mark.filterwarnings("default")  # of torch about itself, while it loads its compiler
+def test_compiled_layers_give_the_same() -> None:
+    """In two shapes, values and gradients to float32's tolerance; looked at, the model runs uncompiled."""
+    model = small_model("transformer").float().train()
+    expected = [gradients(model, number) for number in (0, 1)]
+    with capture(model) as plain:
+        model.loss(BATCHES[0])
+    compile_layers(model)
+    for number in (0, 1):
+        torch.testing.assert_close(gradients(model, number), expected[number], rtol=1e-4, atol=1e-5)
+    with capture(model) as maps:
+        model.loss(BATCHES[0])
+    assert list(maps) == list(plain)
+    torch.testing.assert_close(dict(maps), dict(plain))
+
+
+def test_what_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SightlineError, match="nothing to compile"):
+        compile_layers(small_model("bahdanau"))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(SightlineError, match=r"needs a C\+\+ compiler \(g\+\+ or clang\+\+ or cl\)"):
+        check_compiler("cpu")
+    check_compiler("cuda")
+
+
+def test_an_estimate_makes_nothing(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = command("train", "--pairs", toy_pairs, "--output", run, "--estimate", "--max-steps", 50, *settings())
+    assert done.code == 0, done.err
+    assert not run.exists()
+    told = dict(re.findall(r"^(.+?)  +([\d,]+)", done.out, flags=re.MULTILINE))
+    assert list(told) == ["pairs", "parameters", "memory", "updates an epoch", "target tokens/s", "the whole run"]
+    assert told["the whole run"] == "50"
+    assert int(told["pairs"]) < 400
+    trained = command("train", "--pairs", toy_pairs, "--output", run, "--max-steps", 2, *settings())
+    assert f"{told['parameters']} parameters" in trained.err
+    assert f"{told['pairs']} training pairs" in (run / "README.md").read_text()
