@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from sightline.attention import core
 from sightline.attention.core import attend, attend_reference, attention_weights, masked_softmax
 from sightline.attention.masks import causal_mask, padding_mask
 from sightline.attention.scores import dot
@@ -201,9 +202,12 @@ def run(path: Any, tensors: list[Tensor], others: dict[str, Any]) -> Tensor:
     return path(*tensors[:3], bias=tensors[3] if len(tensors) > 3 else None, **others)
 
 
+@pytest.mark.parametrize("short", [0, core.SHORT])
 @pytest.mark.parametrize("value_width", [D_K, D_V])
 @pytest.mark.parametrize("name", CASES)
-def test_fast_equals_reference(name: str, value_width: int) -> None:
+def test_fast_equals_reference(name: str, value_width: int, short: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through torch's kernel, and for short sequences through small products."""
+    monkeypatch.setattr(core, "SHORT", short)
     tensors, others = prepare(CASES[name], value_width)
     fast, reference = (run(path, tensors, others) for path in PATHS)
     torch.testing.assert_close(fast, reference, rtol=1e-10, atol=1e-12)

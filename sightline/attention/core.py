@@ -3,7 +3,9 @@
 Shapes: B sentences, H heads, T queries, S keys, d_k width of a key, d_v of a value; leading dimensions may differ.
 """
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,6 +81,8 @@ def attend(
     """The same as `attend_reference` through torch's fused kernel, which keeps no weights."""
     if drop and queries.device.type == "cpu":  # there the kernel is not fused, and draws from torch's generator alone
         return attend_reference(queries, keys, values, mask, bias=bias, causal=causal, drop=drop)
+    if _is_short(queries, keys, values, bias) and (short := _attend_short(queries, keys, values, mask, causal)):
+        return short[0]
     rows, columns = queries.size(-2), keys.size(-2)
     if causal and (rows != columns or mask is not None or bias is not None):
         # torch's own flag means something else for a rectangle, and goes with no other mask.
@@ -90,3 +94,59 @@ def attend(
         # A row with nothing to attend to must give zeros here too, so the smallest number will not do.
         bias = bias.masked_fill(~mask, float("-inf"))
     return F.scaled_dot_product_attention(queries, keys, values, bias.to(queries.dtype), dropout_p=drop)
+
+
+# Up to this length of queries and keys, learning on a CPU, small matrix products are faster than torch's kernel.
+SHORT = 32
+
+
+def _is_short(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> bool:
+    learning = torch.is_grad_enabled() and (queries.requires_grad or keys.requires_grad or values.requires_grad)
+    fits = queries.dim() == 4 and queries.shape[:2] == keys.shape[:2] and max(queries.size(2), keys.size(2)) <= SHORT
+    plain = queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64) and bias is None
+    return learning and fits and plain and not torch.compiler.is_compiling()
+
+
+def _attend_short(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool
+) -> tuple[Tensor] | None:
+    """The result, or None: a row with nothing to attend to must give zeros, which this way of masking does not."""
+    rows, columns = queries.size(2), keys.size(2)
+    if causal:
+        lower = causal_mask(rows, columns, queries.device)
+        mask = lower if mask is None else mask & lower
+    bias = None
+    if mask is not None:
+        if not mask.any(-1).all():
+            return None
+        bias = torch.zeros(mask.shape, dtype=queries.dtype).masked_fill_(~mask, torch.finfo(queries.dtype).min / 2)
+        bias = bias.expand(*queries.shape[:2], rows, columns).reshape(-1, rows, columns)
+    return (_Short.apply(queries, keys, values, bias),)  # type: ignore[no-untyped-call]
+
+
+class _Short(torch.autograd.Function):
+    """Softmax attention of `(B, H, T, d_k)` as a batch of B · H small products, its gradient written out."""
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+        batch, heads, rows, width = queries.shape
+        q, k, v = (part.reshape(batch * heads, part.size(2), part.size(3)) for part in (queries, keys, values))
+        ctx.scale = 1 / math.sqrt(width)
+        if bias is None:
+            weights = torch.bmm(q, k.transpose(1, 2)).mul_(ctx.scale)
+        else:
+            weights = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=ctx.scale)
+        torch.softmax(weights, -1, out=weights)
+        ctx.save_for_backward(q, k, v, weights)
+        return torch.bmm(weights, v).view(batch, heads, rows, -1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights = ctx.saved_tensors
+        batch, heads, rows, _ = gradient.shape
+        given = gradient.reshape(batch * heads, rows, -1)
+        by_weights = torch.bmm(given, v.transpose(1, 2))
+        by_scores = torch._softmax_backward_data(by_weights, weights, -1, weights.dtype).mul_(ctx.scale)
+        parts = (torch.bmm(by_scores, k), by_scores.transpose(1, 2) @ q, weights.transpose(1, 2) @ given)
+        return (*(part.view(batch, heads, *part.shape[1:]) for part in parts), None)
