@@ -69,14 +69,9 @@ def train(
         typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="[CONFIG.yaml]"),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer.")] = None,
-    source: Annotated[
-        list[Path] | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.")
-    ] = None,
+    source: Annotated[list[Path] | None, typer.Option(help="Source sentences, one a line; repeatable.")] = None,
     target: Annotated[list[Path] | None, typer.Option(help="Target sentences, line by line the same.")] = None,
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable."),
-    ] = None,
+    pairs: Annotated[list[Path] | None, typer.Option(help="Or pairs: .tsv, .csv, .jsonl, .parquet, .tmx.")] = None,
     valid_source: Annotated[
         Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
     ] = None,
