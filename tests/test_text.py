@@ -297,6 +297,14 @@ class TestTraining:
         assert set(sample) <= set(lines)
         assert any(int(line) > 500 for line in sample)
 
+    def test_how_many_sentences(self) -> None:
+        most = text_module.most_sentences
+        assert [most(config("unigram"), size) for size in (500, 9_000)] == [60_000, 72_000]
+        assert most(config("bpe"), 9_000) == 500_000
+        few = config("word").model_copy(update={"sentences": 3})
+        lines = [f"w{number}" for number in range(50)]
+        assert train_tokenizer(lines, few, 400).size == 4 + len(few.symbols) + 3
+
     def test_nothing_is_printed(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         train_tokenizer(CORPUS, config("unigram"), 400)
         (tmp_path / "text.spm").write_bytes(b"rubbish")
