@@ -1,6 +1,7 @@
 """Shared fixtures: one thread a worker, small models to build, trained ones to use, and the command line."""
 
 import os
+import signal
 import sys
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,13 @@ VOCABULARY = 17
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tokenised text of tests stays among the tests' files."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Whoever starts the tests in the background may have had SIGINT ignored, and every process here inherits it."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -86,7 +86,7 @@ def test_each_rank_has_a_stream_of_its_own() -> None:
 
 
 def test_larger_updates_are_fewer() -> None:
-    one, eight = (fill(RunConfig(), Corpus(300_000, 40_960_000, ranks)).training for ranks in (1, 8))
+    one, eight = (fill(RunConfig(), Corpus(300_000, 40_960_000, ranks=ranks)).training for ranks in (1, 8))
     assert one.max_steps is not None
     assert one.max_steps == 8 * (eight.max_steps or 0)
 

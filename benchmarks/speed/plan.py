@@ -95,10 +95,10 @@ def _padded(ids: Integers, offsets: Integers, rows: Integers) -> Integers:
 def make(source: Path, target: Path, vocabulary: int, batch_tokens: int, updates: int, seed: int = 1) -> Plan:
     """So many updates' batches as `sightline train` makes them: one joint vocabulary, as many epochs as it takes."""
     from sightline.config import TextConfig
-    from sightline.data import batches, drop_empty, encode_pairs, read_pairs
+    from sightline.data import batches, encode_pairs, read_pairs
     from sightline.text import train_tokenizer
 
-    pairs, _ = drop_empty(read_pairs(source, target))
+    pairs = read_pairs(source, target)
     tokenizer = train_tokenizer((side for pair in pairs for side in pair), TextConfig(), vocabulary)
     encoded, _ = encode_pairs(pairs, tokenizer, tokenizer, max_length=250)
     parts: list[Integers] = []
