@@ -24,7 +24,7 @@ class Corpus:
 
 
 # Tokens that are worth a worker of their own: with fewer, the products get small and slow.
-LEAST_PART = 512
+LEAST_PART = 500
 # (pairs up to, transformer width, layers, feed-forward, recurrent width, epochs)
 LADDER = (
     (50_000, 128, 4, 512, 256, 30),
