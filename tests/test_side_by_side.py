@@ -107,6 +107,16 @@ def test_a_resumed_run_in_parts_is_the_same_to_the_bit(tmp_path: Path) -> None:
     assert_same(one, other)
 
 
+def test_between_the_parts_one_thread_computes_and_in_validations_all(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
+    seen: dict[str, set[int]] = {"update": set(), "validation": set()}
+    run = Run(tmp_path, ToyData(before=lambda number: seen["update"].add(torch.get_num_threads())), Toy(dropout=0))
+    run.validate = lambda model: seen["validation"].add(torch.get_num_threads()) or {"loss": 1.0}
+    run.trainer(workers=2).run()
+    assert seen == {"update": {1}, "validation": {2}}
+    assert torch.get_num_threads() == 2
+
+
 def test_a_mistake_in_a_part_is_told(workers: Make) -> None:
     class Broken(Toy):
         def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:

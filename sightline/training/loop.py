@@ -102,7 +102,8 @@ class Trainer:
             self.host.watch.start(state.step)
             progress.start(Limits(self.config.max_steps, self.schedule.max_seconds, state.step, state.seconds))
             try:
-                reason = self._loop(stop)
+                with self.workers.at_work() if self.workers else nullcontext():
+                    reason = self._loop(stop)
             finally:
                 progress.stop()
                 if self.workers is not None:
@@ -328,7 +329,8 @@ class Trainer:
 
         def run() -> dict[str, float] | None:
             try:
-                with stop.at_once(), evaluating(self.model):
+                whole = self.workers.at_work(parts=False) if self.workers else nullcontext()
+                with stop.at_once(), evaluating(self.model), whole:
                     return dict(self.validation.run(self.model))
             except Interrupted:
                 return None

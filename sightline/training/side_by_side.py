@@ -7,8 +7,9 @@ batch each meet once. What comes out depends on the number of parts, not on how 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,7 +33,8 @@ class Workers:
     def __init__(self, parts: int, seed: int) -> None:
         self.parts, self.seed = parts, seed
         count = min(parts, available_processors())
-        share = max(1, torch.get_num_threads() // count)
+        self.threads = torch.get_num_threads()
+        share = max(1, self.threads // count)
         self._pool = ThreadPoolExecutor(count, "part", torch.set_num_threads, (share,))
 
     def parted(self, indices: Any) -> list[Any]:
@@ -52,6 +54,20 @@ class Workers:
         """The random numbers of a part of update `step`: always the same ones, so there is no state to keep."""
         seed = np.random.SeedSequence([self.seed, step, part]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(seed[0]) % 2**63)
+
+    @contextmanager
+    def at_work(self, parts: bool = True) -> Iterator[None]:
+        """Within the block this thread computes alone, or with `parts` off with all of torch's threads again.
+
+        Between the parts there is little to do. Threads that wait for one another over it would cost more than they
+        save, and on a busy machine most of the time.
+        """
+        before = torch.get_num_threads()
+        torch.set_num_threads(1 if parts else self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def close(self) -> None:
         """Ends the threads."""
