@@ -85,6 +85,8 @@ def translate(
     from sightline.translator import load
 
     check_writable(output)
+    if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
+        raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
     translator = load(model)
     if align:
         translator.check_attention()

@@ -263,6 +263,15 @@ def test_an_answer_comes_before_the_next_line_and_ctrl_c_is_quiet(
         stream.close()
 
 
+def test_the_input_is_not_written_over(command: Command, trained: Any, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in.txt", ["a b", "c"])
+    (tmp_path / "link.txt").symlink_to(source)
+    for output in (source, tmp_path / "link.txt"):
+        told = command("translate", trained("transformer"), source, "--output", output).mistake()
+        assert "is the file to translate: name another" in told
+    assert source.read_text() == "a b\nc\n"
+
+
 def test_a_reader_that_leaves(trained: Any, tmp_path: Path) -> None:
     # More than a pipe holds, so that the writer is still at it when the reader has gone.
     source = write_lines(tmp_path / "many", ["a b c d"] * 600)

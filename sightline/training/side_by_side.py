@@ -1,7 +1,7 @@
 """Parts of an update computed side by side, each by one thread of its own.
 
 Many threads inside one operation wait for one another at its end, thousands of times in an update; small models on a
-CPU lose a fifth of their time there, and most of it when another program needs a processor. Threads with a part of the
+CPU lose time there, and most of it when another program needs a processor. Threads with a part of the
 batch each meet once. What comes out depends on the number of parts, not on how many threads there are or who is first.
 """
 
