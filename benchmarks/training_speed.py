@@ -43,9 +43,10 @@ NOTES = (
     "times the fastest peer: to the fastest peer as it comes out of the box, the median of the rounds' own ratios.",
     "share of matmul rate: the model's arithmetic over real tokens, 6 operations for each multiply-add of the forward "
     "pass, as a share of what this machine does on a 1024-cube product in the same round.",
-    "MarianMT drops nothing inside its feed-forward layers (its default); Sightline, OpenNMT-py, JoeyNMT and Sockeye "
-    "do. For the loss curves MarianMT does too. Attention weights are not dropped, but in JoeyNMT, which has one rate "
-    "for both. MarianMT normalises after a sublayer, the others before.",
+    "Sightline and MarianMT drop nothing inside their feed-forward layers (their default); OpenNMT-py, JoeyNMT and "
+    "Sockeye do. Attention weights are not dropped, but in JoeyNMT, which has one rate for both. MarianMT normalises "
+    "after a sublayer, the others before; for the loss curves Sightline does as MarianMT does, each from initial "
+    "weights of its own kind.",
     "The peers' RNN is Luong's with input feeding and additive scores: its output layer is as wide as the decoder, "
     "Bahdanau's as wide as an embedding. MFLOP a token tells the difference; sightline-input-feeding is "
     "built like theirs.",

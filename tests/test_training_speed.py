@@ -185,7 +185,7 @@ def test_sightline_trains_on_the_plan_through_its_trainer(
 
 
 def test_a_job_travels_as_text() -> None:
-    job = Job("marian", "tiny", "plan.npz", "folder", 2, tuned=True, inner_dropout=0.1)
+    job = Job("marian", "tiny", "plan.npz", "folder", 2, tuned=True, norm_position="post")
     assert Job.loads(job.dumps()) == job
     assert [replace(job, warmup=4, peak=1.0).rate(step) for step in (1, 4, 16)] == [0.25, 1.0, 0.5]
 

@@ -118,11 +118,10 @@ class Arena:
         }
 
     def curves(self, size: str, updates: int) -> dict[str, Any]:
-        """Loss curves of Sightline and MarianMT from scratch, with dropout in the same places."""
+        """Loss curves of Sightline and MarianMT from scratch, both normalising after a sublayer."""
         wanted = [one for one in CONTENDERS if one.name in ("sightline", "marian")]
-        dropout = Job.dropout
         losses: dict[str, list[float]] = {one.name: [] for one in wanted}
-        with self.field(wanted, size, inner_dropout=dropout) as found:
+        with self.field(wanted, size, norm_position="post") as found:
             for start in range(0, updates, WINDOW):
                 for name, worker in found.workers.items():
                     losses[name] += worker.run(min(WINDOW, updates - start)).losses

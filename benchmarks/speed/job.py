@@ -45,7 +45,7 @@ SIZES: dict[str, TransformerSize | RecurrentSize] = {
 class Job:
     """A contender's orders. `plan` is the file of the batches, `folder` is for whatever it must write.
 
-    `inner_dropout` is the dropout inside a feed-forward layer, for models that have a rate of its own for it.
+    `norm_position` is for Sightline, which has both; a peer normalises where it always does.
     """
 
     adaptor: str
@@ -56,7 +56,7 @@ class Job:
     tuned: bool = False
     input_feeding: bool = False
     dropout: float = 0.1
-    inner_dropout: float = 0.0
+    norm_position: str = "pre"
     smoothing: float = 0.1
     clip: float = 1.0
     peak: float = 1e-3

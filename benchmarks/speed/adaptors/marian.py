@@ -60,7 +60,7 @@ def build(job: Job, vocabulary: int) -> torch.nn.Module:
         decoder_attention_heads=size.heads,
         activation_function="relu",
         dropout=job.dropout,
-        activation_dropout=job.inner_dropout,
+        activation_dropout=0.0,
         scale_embedding=True,
         share_encoder_decoder_embeddings=True,
         tie_word_embeddings=True,

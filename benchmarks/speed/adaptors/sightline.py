@@ -75,7 +75,7 @@ def configuration(job: Job) -> RunConfig:
     else:
         size = job.transformer()
         encoder = decoder = {"layers": size.layers, "heads": size.heads, "feedforward": size.feedforward}
-        model, recipe = {"embedding": size.width}, "transformer"
+        model, recipe = {"embedding": size.width, "norm_position": job.norm_position}, "transformer"
     model |= {"dropout": job.dropout, "encoder": encoder, "decoder": decoder}
     return build_config({"model": model, "training": training}, recipe)
 
