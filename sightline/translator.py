@@ -22,9 +22,10 @@ from sightline.data import ordered_batches
 from sightline.decoders import TransformerDecoder
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFolder, load_folder
+from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.models import most_tokens
 from sightline.performance import threads
-from sightline.search import Hypothesis, SearchOptions, search
+from sightline.search import search
 from sightline.text import EOS, PAD
 
 # So many lines are sorted by length together; larger would batch a little better and answer later.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sightline.batch import Batch
+from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.search.beam import beam_search
 from sightline.search.greedy import greedy_search
-from sightline.search.hypothesis import Hypothesis, SearchOptions
 from sightline.search.protocol import Step, StepModel
 
-__all__ = ["Hypothesis", "SearchOptions", "Step", "StepModel", "beam_search", "greedy_search", "search"]
+__all__ = ["Hypothesis", "Request", "SearchOptions", "Step", "StepModel", "beam_search", "greedy_search", "search"]
 
 
 def search(model: StepModel, batch: Batch, options: SearchOptions | None = None) -> list[list[Hypothesis]]:

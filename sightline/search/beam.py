@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from sightline.batch import Batch
+from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.search.candidates import next_tokens
-from sightline.search.hypothesis import Hypothesis, SearchOptions, length_limits
+from sightline.search.lengths import length_limits
 from sightline.search.processors import Ranking
 from sightline.search.protocol import Step, StepModel
 from sightline.search.trace import Ending, Trace

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from sightline.batch import Batch
+from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.search.candidates import next_tokens
-from sightline.search.hypothesis import Hypothesis, SearchOptions, length_limits
+from sightline.search.lengths import length_limits
 from sightline.search.processors import Ranking
 from sightline.search.protocol import StepModel
 from sightline.search.trace import Ending, Trace

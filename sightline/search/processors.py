@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sightline.errors import SightlineError, nearest
-from sightline.search.hypothesis import Hypothesis, SearchOptions
+from sightline.hypothesis import Hypothesis, SearchOptions
 
 LengthPenalty = Callable[[int], float]
 """What the log-probability of a hypothesis of this length is divided by: positive, never falling with the length."""
@@ -105,7 +105,7 @@ class Ranking:
     def score_of(self, hypothesis: Hypothesis) -> float:
         """The score of one hypothesis, from what it carries."""
         log_prob = torch.tensor([hypothesis.log_prob], dtype=torch.double)
-        coverage = None if hypothesis.weights is None else hypothesis.weights.sum(0, keepdim=True)
+        coverage = None if hypothesis.weights is None else torch.from_numpy(hypothesis.weights).sum(0, keepdim=True)
         mask = torch.ones(1, 1, dtype=torch.bool)  # padding's columns are already gone
         return float(self.score(log_prob, len(hypothesis.token_log_probs), coverage, mask))
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from sightline.search.hypothesis import Hypothesis
+from sightline.hypothesis import Hypothesis
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class Trace:
             for end, path, rows in zip(endings, paths, weights, strict=True)
         ]
 
-    def _gather_weights(self, paths: list[_Path], endings: list[Ending], mask: Tensor) -> list[Tensor | None]:
+    def _gather_weights(
+        self, paths: list[_Path], endings: list[Ending], mask: Tensor
+    ) -> list[NDArray[np.float32] | None]:
         """`(T, S)` for each path, without padding's columns (kept when the weights are not over the source tokens)."""
         starts, widths, start = [], [], 0
         for step, sentences in zip(self._weights, self._sentences, strict=True):
@@ -74,9 +78,9 @@ class Trace:
             widths.append(len(step) // len(sentences))
             start += len(step)
         rows = [starts[t] + place * widths[t] + slot for path in paths for t, (place, slot) in enumerate(path.rows)]
-        gathered = torch.cat(self._weights)[torch.tensor(rows, dtype=torch.long, device=mask.device)].cpu()
+        gathered = torch.cat(self._weights)[torch.tensor(rows, dtype=torch.long, device=mask.device)].float().cpu()
         columns = mask.sum(1).tolist() if gathered.size(1) == mask.size(1) else [gathered.size(1)] * len(mask)
-        parts = torch.split(gathered, [len(path.rows) for path in paths])
+        parts = [part.numpy() for part in torch.split(gathered, [len(path.rows) for path in paths])]
         return [part[:, : columns[end.sentence]] for part, end in zip(parts, endings, strict=True)]
 
 

@@ -1,17 +1,16 @@
-"""What a search is asked for and what it gives back.
+"""What a search is asked for and what it gives back, whichever engine searches: no torch here.
 
-Shapes: B sentences, S source positions, T predictions of one hypothesis (its end of sentence included).
+Shapes: S source positions, T predictions of one hypothesis (its end of sentence included).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
-from sightline.batch import Batch
 from sightline.errors import SightlineError
-from sightline.search.protocol import StepModel
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Hypothesis:
     score: float
     log_prob: float
     token_log_probs: list[float]
-    weights: Tensor | None
+    weights: NDArray[np.float32] | None
     finished: bool
 
 
@@ -68,7 +67,15 @@ class SearchOptions:
             raise SightlineError(f"patience is {self.patience}: give a number above 0")
 
 
-def length_limits(model: StepModel, batch: Batch, options: SearchOptions) -> Tensor:
-    """`(B,)`: the most tokens each sentence's translation may have, its end symbol not counted."""
-    lengths = model.source_lengths(batch).double() * options.max_ratio + options.max_extra
-    return lengths.floor().long().clamp(min=options.min_length, max=options.max_length)
+@dataclass(frozen=True)
+class Request:
+    """What one sentence is asked for beyond the options that all share.
+
+    `prefix`: target ids that its translation begins with.
+    `constraints`: for each, alternatives (sequences of target ids), one of which must occur in the translation.
+    `seed`: of its samples; the same seed gives the same samples, whatever else is in the batch.
+    """
+
+    prefix: tuple[int, ...] = ()
+    constraints: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    seed: int | None = None
