@@ -23,7 +23,8 @@ from torch.nn import functional as F
 from sightline.batch import Batch, Tokens
 from sightline.config import build_config
 from sightline.encoders import RecurrentEncoder
-from sightline.models import Sizes, build_model
+from sightline.models import build_model
+from sightline.text import Sizes
 
 RATE = 5e-4
 RESULTS = Path(__file__).parent / "results" / "slow_oracles.json"

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from sightline.translator import Translation, Translator, load
+    from sightline.translation import Translation
+    from sightline.translator import Translator, load
 
 __all__ = ["Translation", "Translator", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads the translator, and torch with it, only when it is asked for."""
-    if name in ("Translation", "Translator", "load"):
+    """Loads the translator only when it is asked for."""
+    if name == "Translation":
+        from sightline.translation import Translation
+
+        return Translation
+    if name in ("Translator", "load"):
         from sightline import translator
 
         return getattr(translator, name)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from sightline import links, metrics
-from sightline.align import Forced, force, read_alignment
 from sightline.config import AlignmentConfig
 from sightline.data import Pair
 from sightline.errors import SightlineError
 from sightline.folder import save_config
+from sightline.forced import Forced, read_alignment
 from sightline.gallery import heatmap, model_view, page
 from sightline.plot import html as html_text
 from sightline.plot import png as write_png
@@ -39,7 +38,7 @@ def align_corpus(
         chunk: list[tuple[str, str | list[int]]] = [*pairs[start : start + SENTENCES_AT_ONCE]]
         if isinstance(given[start], str):
             chunk = [(one.source, one.ids) for one in translator.stream([source for source, _ in chunk])]
-        yield from force(translator.folder, chunk, translator.device)
+        yield from translator.force(chunk)
 
 
 class Gold:
@@ -83,16 +82,10 @@ def choose_head(translator: Translator, seen: list[Forced], gold: Gold) -> tuple
     Returns the translator with its new choice, and a line to print.
     """
     choice, rate = links.best_head([forced.sentence for forced in seen], gold.error_rate)
-    kept = aligning_by(translator, AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading))
-    save_config(translator.folder.path, kept.config)
+    kept = translator.aligning_by(AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading))
+    save_config(translator.files.path, kept.config)
     told = told_rate(rate, kept.config.alignment)
     return kept, f"the best on these sentences, kept in the model's config.yaml: {told}"
-
-
-def aligning_by(translator: Translator, alignment: AlignmentConfig) -> Translator:
-    """The same model with another choice of the weights that tell its alignment."""
-    config = translator.config.model_copy(update={"alignment": alignment})
-    return Translator(replace(translator.folder, config=config), translator.device)
 
 
 def draw(
@@ -107,7 +100,7 @@ def draw(
     if html is not None:
         short = [translator.name for translator in translators]
         # Models of the same name are told apart by where they lie.
-        names = short if len({*short}) == len(short) else [str(one.folder.path) for one in translators]
+        names = short if len({*short}) == len(short) else [str(one.files.path) for one in translators]
         views = [
             [
                 model_view(

@@ -19,9 +19,9 @@ from sightline.errors import SightlineError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sightline.align import Forced
     from sightline.alignments import Gold
     from sightline.data import Pair
+    from sightline.forced import Forced
     from sightline.translator import Translator
 
 app = typer.Typer(
@@ -265,7 +265,6 @@ def read_gold(path: Path, given: Sequence[Pair] | Sequence[str], one_based: bool
 
 def read_by(translator: Translator, reading: str) -> Translator:
     """The translator with another reading of its weights."""
-    from sightline.alignments import aligning_by
     from sightline.config import AlignmentConfig
     from sightline.errors import nearest
     from sightline.links import READINGS
@@ -273,7 +272,7 @@ def read_by(translator: Translator, reading: str) -> Translator:
     if reading not in READINGS:
         raise SightlineError(f"--reading {reading}: {nearest(reading, READINGS)}")
     chosen = {**translator.config.alignment.model_dump(), "reading": reading}
-    return aligning_by(translator, AlignmentConfig.model_validate(chosen))
+    return translator.aligning_by(AlignmentConfig.model_validate(chosen))
 
 
 def read_given(source: Path | None, target: Path | None, pairs: Path | None, translator: Translator) -> list[Pair]:

@@ -19,7 +19,7 @@ from sightline.errors import OtherRankError, SightlineError
 from sightline.launch import record_failure, speaks, wait_for_first
 
 if TYPE_CHECKING:
-    from sightline.translator import Translation
+    from sightline.translation import Translation
 
 MISTAKE, INTERRUPTED, NO_READER = 2, 130, 141
 

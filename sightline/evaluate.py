@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sightline import metrics
-from sightline.align import force
 from sightline.data import Pair
+from sightline.engines.base import Watch
 from sightline.errors import SightlineError
-from sightline.translator import Translation, Translator, Watch
+from sightline.translation import Translation
+from sightline.translator import Translator
 
 PAIRS_AT_ONCE = 500
 
@@ -79,7 +80,7 @@ def _nll(translator: Translator, pairs: Sequence[Pair], watch: Watch) -> tuple[f
     nll, count = 0.0, 0
     for start in range(0, len(pairs), PAIRS_AT_ONCE):
         part = pairs[start : start + PAIRS_AT_ONCE]
-        for forced in force(translator.folder, part, translator.device, weights=False):
+        for forced in translator.force(part, weights=False):
             nll -= sum(forced.token_log_probs)
             count += len(forced.token_log_probs)
         watch(len(part))

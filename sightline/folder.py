@@ -1,25 +1,27 @@
 """A model is a folder: `config.yaml`, `model.safetensors`, its tokenizers' own files and `README.md`, the model card.
 
 No pickle is ever read or written. Loading checks the format's version, every tensor's name and shape, and the
-tokenizers' digests.
+tokenizers' digests. Torch is imported only where weights are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
 
 from sightline import __version__
 from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
 from sightline.errors import SightlineError
 from sightline.files import sha256, write_text
-from sightline.models import EncoderDecoder, Sizes, build_model, parameter_count
-from sightline.text import Tokenizer, load_tokenizer, tokenizer_file
-from sightline.training.checkpoints import CHECKPOINTS, latest, load_weights, save_weights
+from sightline.text import Sizes, Tokenizer, load_tokenizer, tokenizer_file
+
+if TYPE_CHECKING:
+    import torch
+
+    from sightline.models import EncoderDecoder
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
@@ -46,12 +48,18 @@ class Tokenizers:
 
 
 @dataclass(frozen=True)
-class ModelFolder:
-    """A model with all it needs to be used."""
+class ModelFiles:
+    """A model folder without its weights: all that lies between text and token ids."""
 
     path: Path
     config: RunConfig
     tokenizers: Tokenizers
+
+
+@dataclass(frozen=True)
+class ModelFolder(ModelFiles):
+    """A model with all it needs to be used."""
+
     model: EncoderDecoder
 
 
@@ -126,6 +134,8 @@ def read_config(folder: Path) -> RunConfig:
 
 def check_free(folder: Path) -> None:
     """Refuses a folder for a new run that holds another, or files that a run would write over."""
+    from sightline.training.checkpoints import CHECKPOINTS, latest
+
     if folder.exists() and not folder.is_dir():
         raise SightlineError(f"{folder}: this is a file; name a folder for the model")
     if latest(folder / CHECKPOINTS) is not None or (folder / WEIGHTS).exists():
@@ -139,22 +149,42 @@ def check_free(folder: Path) -> None:
             raise SightlineError(f"{file}: training would write over it; choose another --output")
 
 
-def load_folder(folder: Path, device: torch.device | None = None) -> ModelFolder:
-    """Reads a model folder; the model comes in eval mode."""
+def open_files(folder: Path) -> ModelFiles:
+    """Reads a model folder but for its weights."""
     config = read_config(folder)
-    tokenizers = load_tokenizers(folder, config)
+    return ModelFiles(folder, config, load_tokenizers(folder, config))
+
+
+def weights_file(folder: Path) -> Path:
+    """Where the weights lie, which must be there."""
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise SightlineError(
             f"{folder}: no {WEIGHTS} yet: training writes it at the first validation (go on with --resume)"
         )
-    model = build_model(config.model, tokenizers.sizes)
+    return weights
+
+
+def load_folder(folder: Path, device: torch.device | None = None) -> ModelFolder:
+    """Reads a model folder; the model comes in eval mode."""
+    return load_model(open_files(folder), device)
+
+
+def load_model(files: ModelFiles, device: torch.device | None = None) -> ModelFolder:
+    """The same with its model, in eval mode."""
+    from sightline.models import build_model
+    from sightline.training.checkpoints import load_weights
+
+    weights = weights_file(files.path)
+    model = build_model(files.config.model, files.tokenizers.sizes)
     load_weights(model, weights)
-    return ModelFolder(folder, config, tokenizers, model.to(device or torch.device("cpu")).eval())
+    return ModelFolder(files.path, files.config, files.tokenizers, model.to(device or "cpu").eval())
 
 
 def save_model(folder: Path, model: EncoderDecoder) -> None:
     """Writes the weights, whole or not at all."""
+    from sightline.training.checkpoints import save_weights
+
     save_weights(model, folder / WEIGHTS)
 
 
@@ -165,6 +195,8 @@ def save_card(folder: Path, config: RunConfig, model: EncoderDecoder, tokenizers
 
 def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, card: Card) -> str:
     """The model card: what the model is, what it learnt from, how well, and how to use it."""
+    from sightline.models import parameter_count
+
     sizes = tokenizers.sizes
     vocabulary = f"{sizes.source:,} (joint)" if sizes.joint else f"{sizes.source:,} and {sizes.target:,}"
     facts: dict[str, Any] = {

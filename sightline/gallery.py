@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sightline.align import Forced, read_alignment
 from sightline.config import AlignmentConfig
 from sightline.errors import SightlineError
+from sightline.forced import Forced, read_alignment
 from sightline.plot import Heatmap, ModelView, Page, SentenceView
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -43,9 +42,8 @@ from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.search.protocol import Step
 from sightline.state import State
-from sightline.text import BOS, EOS, PAD
+from sightline.text import BOS, EOS, PAD, Sizes
 
-UNLIMITED = 10**9
 TOKENS_AT_ONCE = 1024
 
 
@@ -124,15 +122,6 @@ class EncoderDecoder(nn.Module):
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
         return batch.sources[0].mask.sum(-1)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Vocabulary sizes, and whether they are one vocabulary."""
-
-    source: int
-    target: int
-    joint: bool
 
 
 def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
@@ -359,19 +348,6 @@ def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
             f"set model.embedding={width} or model.tie=none"
         )
     return Output(width, target.weight.size(0), target.weight, target.padding)
-
-
-def most_tokens(config: ModelConfig) -> tuple[int, int]:
-    """The longest source and target that the parts can take, their end symbols not counted."""
-    source, target = [UNLIMITED], [UNLIMITED]
-    if config.positions == "learned":
-        source += [config.max_positions] if config.encoder.kind not in ("lstm", "gru", "rnn") else []
-        target += [config.max_positions] if config.recipe == "transformer" else []
-    if config.recipe == "seq2seq" and config.decoder.context == "concatenation":
-        source.append(config.decoder.max_source)
-    if config.recipe in ("bahdanau", "luong") and config.attention.score == "location":
-        source.append(config.attention.max_source)
-    return min(source) - 1, min(target) - 1
 
 
 def build_model(config: ModelConfig, sizes: Sizes, smoothing: float = 0.0) -> EncoderDecoder:

@@ -10,6 +10,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -37,6 +38,7 @@ __all__ = [
     "PAD",
     "UNK",
     "CharacterTokenizer",
+    "Sizes",
     "SubwordTokenizer",
     "Tokenizer",
     "WordTokenizer",
@@ -53,6 +55,15 @@ UNIGRAM_SENTENCES, UNIGRAM_SENTENCES_AN_ENTRY = 60_000, 8
 COVERAGE = 0.9995  # with byte fallback: the share of all characters that have entries of their own
 LONGEST_CHUNK = 1_000
 MOST_COPIES, MOST_COPIED = 100, 5_000  # of one sentence: copies, and characters in them
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Vocabulary sizes, and whether they are one vocabulary."""
+
+    source: int
+    target: int
+    joint: bool
 
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:

@@ -13,7 +13,8 @@ import torch
 from sightline.batch import Batch, pad
 from sightline.cli import main
 from sightline.config import build_config, merge
-from sightline.models import EncoderDecoder, Sizes, build_model
+from sightline.models import EncoderDecoder, build_model
+from sightline.text import Sizes
 from sightline.training.run import train
 from tests.commands import Command, Done, letters, write_tsv
 

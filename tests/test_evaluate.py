@@ -12,7 +12,6 @@ import pytest
 import sacrebleu
 
 import sightline
-from sightline.align import force
 from sightline.data import Pair
 from sightline.errors import SightlineError
 from sightline.evaluate import evaluate
@@ -48,7 +47,7 @@ def test_equals_sacrebleu_on_the_translations(
 def test_perplexity_is_that_of_the_targets(trained: Any) -> None:
     translator = sightline.load(trained("luong"))
     found = evaluate(translator, PAIRS, translator.stream([pair.source for pair in PAIRS]))
-    log_probs = [value for one in force(translator.folder, PAIRS) for value in one.token_log_probs]
+    log_probs = [value for one in translator.force(PAIRS) for value in one.token_log_probs]
     assert len(log_probs) == sum(len(pair.target.split()) + 1 for pair in PAIRS)
     assert found.perplexity == pytest.approx(math.exp(-sum(log_probs) / len(log_probs)))
 

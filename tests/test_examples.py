@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from sightline.config import load_config
-from sightline.models import Sizes, build_model, parameter_count
+from sightline.models import build_model, parameter_count
 from sightline.sizes import Corpus, fill
+from sightline.text import Sizes
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CONFIGS = sorted(EXAMPLES.rglob("*.yaml"))

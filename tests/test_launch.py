@@ -16,8 +16,9 @@ from benchmarks.scaling import MODELS, Model, plan_from, tables
 from sightline.config import RunConfig, build_config
 from sightline.console import complain
 from sightline.launch import Launch, launched
-from sightline.models import Sizes, build_model, parameter_count
+from sightline.models import build_model, parameter_count
 from sightline.sizes import Corpus, fill
+from sightline.text import Sizes
 from sightline.training.interrupts import Interrupted, Stop
 from sightline.training.ranks import Alone, portion, rank_seed, started, whole
 

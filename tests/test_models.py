@@ -13,8 +13,9 @@ from sightline import models
 from sightline.batch import Batch, Tokens, pad
 from sightline.config import AttentionConfig, EncoderConfig, ModelConfig, build_config, merge
 from sightline.errors import SightlineError
-from sightline.models import EncoderDecoder, Sizes, build_model, parameter_count
+from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.search import SearchOptions, greedy_search
+from sightline.text import Sizes
 from tests.conftest import VOCABULARY, random_batch, small_model
 from tests.twins import copy_decoder_layer, copy_encoder_layer, shake
 

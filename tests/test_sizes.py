@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from sightline.config import RECIPES, ModelConfig, RunConfig, TextConfig, build_config
-from sightline.models import Sizes, build_model, most_tokens, parameter_count
+from sightline.limits import most_tokens
+from sightline.models import build_model, parameter_count
 from sightline.sizes import LEAST_UPDATES, Corpus, choose_held_out, choose_vocabulary, fill
+from sightline.text import Sizes
 from sightline.training.schedules import noam, schedule
 
 SMALL, MIDDLE, LARGE = Corpus(1_000, 10_000), Corpus(100_000, 2_000_000), Corpus(5_000_000, 100_000_000)

@@ -12,7 +12,8 @@ import sightline
 from sightline.config import build_config, merge
 from sightline.errors import SightlineError
 from sightline.training.run import train
-from sightline.translator import LINES_AT_ONCE, Translation, Translator
+from sightline.translation import Translation
+from sightline.translator import LINES_AT_ONCE, Translator
 from tests.commands import RECIPES, letters, tiny
 
 SENTENCES = ["a b c", "", "h", "d c b a", "   ", "g f"]

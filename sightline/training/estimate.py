@@ -15,7 +15,8 @@ import torch
 from sightline import sizes
 from sightline.config import RunConfig
 from sightline.data import EncodedPairs, batches
-from sightline.models import build_model, most_tokens, parameter_count
+from sightline.limits import most_tokens
+from sightline.models import build_model, parameter_count
 from sightline.performance import peak_memory, threads, tune_allocator
 from sightline.preparing import prepare
 from sightline.training.loop import Host, Trainer, Validation

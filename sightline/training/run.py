@@ -31,7 +31,8 @@ from sightline.folder import (
     save_model,
     save_tokenizers,
 )
-from sightline.models import EncoderDecoder, build_model, most_tokens, parameter_count
+from sightline.limits import most_tokens
+from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.performance import threads, tune_allocator
 from sightline.preparing import Prepared, prepare
 from sightline.search import SearchOptions, greedy_search

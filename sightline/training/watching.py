@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline import links
-from sightline.align import Forced, force
+from sightline.align import force
 from sightline.config import RunConfig
 from sightline.data import EncodedPairs, Pair
 from sightline.errors import SightlineError
 from sightline.folder import ModelFolder, Tokenizers
+from sightline.forced import Forced
 from sightline.models import EncoderDecoder, parameter_count
 from sightline.recordings import Seen, Translated, forget_attention, save_attention, save_facts, save_translations
 from sightline.report import REPORT, write_report

@@ -17,8 +17,9 @@ from benchmarks.speed.turns import Turns
 from sightline.batch import Batch
 from sightline.config import RunConfig, build_config
 from sightline.data import EncodedPairs, Side
-from sightline.models import Sizes, build_model, parameter_count
+from sightline.models import build_model, parameter_count
 from sightline.performance import threads, tune_allocator
+from sightline.text import Sizes
 from sightline.training.loop import Host, Trainer, Validation
 from sightline.training.progress import Report, Silent
 

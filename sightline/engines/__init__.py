@@ -1,0 +1,1 @@
+"""Engines: what turns token ids into translations' token ids, behind one `Translator`."""

@@ -1,0 +1,95 @@
+"""What a model saw of a sentence pair, told in words: no torch here.
+
+Shapes: L layers, H heads, T target tokens and S source tokens with their end symbols.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sightline import links
+from sightline.config import AlignmentConfig, ModelConfig
+from sightline.errors import SightlineError
+from sightline.folder import Tokenizers
+from sightline.text import EOS
+
+NO_ATTENTION = (
+    "this model has no attention, so it has no alignment to show: train a bahdanau, luong or transformer model"
+)
+
+
+@dataclass(frozen=True)
+class Forced:
+    """A sentence pair read by a model with the target given.
+
+    `sentence` holds the attention of the decoder to the source, layer by layer, over tokens; it has no layers when
+    the model has no attention. `token_log_probs` has one entry a target token, the end symbol last.
+    """
+
+    source_words: list[str]
+    target_words: list[str]
+    sentence: links.Sentence
+    token_log_probs: list[float]
+
+    def word_links(self, alignment: AlignmentConfig) -> links.Links | None:
+        """Word links (source, target) under the chosen layer, head and reading; None without attention."""
+        if not self.sentence.layers:
+            return None
+        return links.align(self.sentence, links.Choice(alignment.layer, alignment.head, alignment.reading))
+
+    def word_layers(self, reading: links.Reading) -> list[NDArray[np.float64]]:
+        """L arrays `(H, target words, source words)`."""
+        return [
+            np.stack([self._words(links.read_rows(head, reading)) for head in layer]) for layer in self.sentence.layers
+        ]
+
+    def word_weights(self, alignment: AlignmentConfig) -> NDArray[np.float64] | None:
+        """Weights (target words, source words) of the chosen layer and head; None without attention."""
+        if not self.sentence.layers:
+            return None
+        weights = links.select(self.sentence.layers, alignment.layer, alignment.head)
+        return self._words(links.read_rows(weights, alignment.reading))
+
+    def _words(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        sentence = self.sentence
+        counts = (len(self.target_words), len(self.source_words))
+        return links.word_weights(weights, sentence.target_words, sentence.source_words, counts)
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """Ids with their end symbols, words, and for each token but the end the word that owns it."""
+
+    source: list[int]
+    source_words: list[str]
+    source_owners: list[int]
+    target: list[int]
+    target_words: list[str]
+    target_owners: list[int]
+
+
+def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) -> EncodedPair:
+    """A pair for a forced pass, the target as text or as the ids a search gave."""
+    source_ids, source_words, source_owners = tokenizers.source.encode_words(source)
+    if isinstance(target, str):
+        target_ids, target_words, target_owners = tokenizers.target.encode_words(target)
+    else:
+        target_ids = target
+        target_words, target_owners = tokenizers.target.words_of(target)
+    return EncodedPair([*source_ids, EOS], source_words, source_owners, [*target_ids, EOS], target_words, target_owners)
+
+
+def has_attention(config: ModelConfig) -> bool:
+    """Whether a model of this kind looks at its source."""
+    return config.recipe != "seq2seq"
+
+
+def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:
+    """The links, or an error when the model has no attention to tell them."""
+    found = forced.word_links(alignment)
+    if found is None:
+        raise SightlineError(NO_ATTENTION)
+    return found

@@ -1,0 +1,20 @@
+"""How long a text may be, by the parts of a model."""
+
+from __future__ import annotations
+
+from sightline.config import ModelConfig
+
+UNLIMITED = 10**9
+
+
+def most_tokens(config: ModelConfig) -> tuple[int, int]:
+    """The longest source and target that the parts can take, their end symbols not counted."""
+    source, target = [UNLIMITED], [UNLIMITED]
+    if config.positions == "learned":
+        source += [config.max_positions] if config.encoder.kind not in ("lstm", "gru", "rnn") else []
+        target += [config.max_positions] if config.recipe == "transformer" else []
+    if config.recipe == "seq2seq" and config.decoder.context == "concatenation":
+        source.append(config.decoder.max_source)
+    if config.recipe in ("bahdanau", "luong") and config.attention.score == "location":
+        source.append(config.attention.max_source)
+    return min(source) - 1, min(target) - 1
