@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -113,7 +113,8 @@ def units(text: str) -> list[str]:
         if word.isascii():
             found.append(word)
             continue
-        for spaceless, letters in groupby(word, lambda letter: first_word(letter) in SPACELESS):
+        for spaceless, group in groupby(word, lambda letter: first_word(letter) in SPACELESS):
+            letters = [*group]
             found += letters if spaceless else ["".join(letters)]
     return found
 
@@ -177,19 +178,17 @@ def _copied(one: Translation, expectations: Expectations) -> Flag | None:
 
 def names_in(text: str) -> frozenset[str]:
     """What may be names, in small letters: words that begin with a capital where no sentence does."""
-    words = text.split()
-    after = zip(words, words[1:], strict=False)
     return frozenset(
-        _bare(word) for before, word in after if before[-1] not in ".!?:" and _bare(word, fold=False)[:1].isupper()
+        _bare(word)
+        for before, word in pairwise(text.split())
+        if before[-1] not in ".!?:" and _bare(word, fold=False)[:1].isupper()
     )
 
 
 def plain_words(text: str, names: frozenset[str] = frozenset()) -> list[str]:
     """Words in small letters without the marks around them; no names and nothing with a digit."""
     words = [_bare(unit) for unit in units(text)]
-    return [
-        word for word in words if word and word not in names and not any(letter.isdigit() for letter in word)
-    ]
+    return [word for word in words if word and word not in names and not any(letter.isdigit() for letter in word)]
 
 
 def _bare(word: str, fold: bool = True) -> str:

@@ -91,9 +91,7 @@ class Translator:
         """Refuses source lines that are too long, by their file and number."""
         self.check_pairs([(line, "") for line in lines], name, "")
 
-    def check_pairs(
-        self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str, first: int = 1
-    ) -> None:
+    def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str, first: int = 1) -> None:
         """Refuses lines that are too long, by their file and number, counted from `first`."""
         most_source, most_target = self._most_tokens()
         tokenizers = self.files.tokenizers

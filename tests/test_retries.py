@@ -10,7 +10,7 @@ import pytest
 
 import sightline
 from sightline.errors import SightlineError
-from sightline.failures import Expectations
+from sightline.failures import Expectations, Thresholds
 from sightline.hypothesis import SearchOptions
 from sightline.retries import better, safer, with_retries
 from sightline.translation import Flag, Translation
@@ -83,16 +83,17 @@ def test_only_flagged_lines_are_tried_again(translator: Translator) -> None:
         made("a b c d", "A B", finished=False),
         made("a b c d", ""),
         made("", ""),
-        made("e f g h", "", finished=False),
+        made("e f g h a b", ""),
         made("a b c d", "E F", finished=False),
+        made("c d e f a b", ""),
     ]
     found = with_retries(translator, given, SearchOptions(beam=1), COPYING, again)
-    assert [places for places, _ in asked] == [[1, 5], [2], [4]]
+    assert [places for places, _ in asked] == [[1, 5], [2], [4, 6]]
     assert all(options.beam == 5 for _, options in asked)
-    assert [one.text for one in found] == ["A B C D", "A B C D", "A B C D", "", "A B C D", "A B C D"]
-    assert [one.flags for one in found] == [[]] * 6
-    assert [one.first and one.first.text for one in found] == [None, "A B", "", None, "", "E F"]
-    assert [flag.name for flag in (found[4].first or given[0]).flags or []] == ["short", "cut"]
+    assert [one.text for one in found] == ["A B C D", "A B C D", "A B C D", "", "A B C D", "A B C D", "A B C D"]
+    assert [one.flags for one in found] == [[]] * 7
+    assert [one.first and one.first.text for one in found] == [None, "A B", "", None, "", "E F", ""]
+    assert [flag.name for flag in (found[1].first or given[0]).flags or []] == ["cut"]
     assert all(one.retry is None for one in found)
 
 
@@ -107,14 +108,13 @@ def test_a_loop_is_mended_by_the_translator(translator: Translator) -> None:
 
 
 def test_a_retry_that_is_no_better_is_kept_beside(translator: Translator) -> None:
-    options = {"max_ratio": 0.0, "max_extra": 1}
-    given = translator.translate(["a b c", "d e"], beam=1, **options)
-    found = with_retries(translator, given, SearchOptions(beam=1, **options), COPYING)
+    never_sure = replace(COPYING, thresholds=Thresholds(log_prob=1.0))
+    given = translator.translate(["a b c", "d e"], beam=5)
+    found = with_retries(translator, given, SearchOptions(beam=5), never_sure)
     for one, before in zip(found, given, strict=True):
-        assert [flag.name for flag in one.flags or []] == ["cut"]
-        assert one.retry is not None or one.first is not None
-        assert one.source == before.source
-        assert one.links is not None
-        kept = one.retry or one.first
-        assert kept is not None
-        assert kept.links is not None  # looked at in the same way
+        assert [flag.name for flag in one.flags or []] == ["unsure"]
+        assert (one.text, one.first) == (before.text, None)
+        assert one.retry is not None
+        assert one.retry.source == before.source
+        assert one.retry.links is not None  # looked at in the same way
+        assert one.as_dict()["retry"]["flags"][0]["name"] == "unsure"

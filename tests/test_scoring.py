@@ -70,7 +70,7 @@ def test_the_mean_counts_the_end(translator: Translator) -> None:
     assert one.score == pytest.approx(one.log_prob / 3)
     (nothing,) = score(translator, [("a b", "")], normalise="length")
     assert (nothing.tokens, nothing.score) == ([], nothing.token_log_probs[0])
-    with pytest.raises(SightlineError, match="unknown normalisation 'lenght'; did you mean 'length'?"):
+    with pytest.raises(SightlineError, match=r"unknown normalisation 'lenght'; did you mean 'length'\?"):
         next(score(translator, PAIRS, normalise="lenght"))
 
 
@@ -115,7 +115,7 @@ def test_the_engine_is_given_end_symbols(translator: Translator, monkeypatch: py
 
     monkeypatch.setattr(engine, "token_log_probs", log_probs)
     (one,) = score(translator, [("a b c", "A")])
-    (source, target), = given
+    ((source, target),) = given
     assert (len(source), source[-1], len(target), target[-1]) == (4, EOS, 2, EOS)
     assert (one.score, one.tokens) == (-2.0, ["A"])
 
