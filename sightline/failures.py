@@ -8,6 +8,7 @@ as it was.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ SPACELESS = frozenset({"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "M
 # Characters added to both sides before lengths are divided, so that the ratio of short sentences is not all chance.
 CUSHION = 10
 SHOWN_WORDS = 5
+_STUTTER = re.compile(r"([^\W\d_]{1,4}?)\1{2,}")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Thresholds:
 
     `repeats`: so often a phrase stands in a row, or one of `phrase` words anywhere, and two times more than any phrase
     of the source. Of a long text the repetitions must be `repeated_share` at least, and those in a row must
-    have `repeated_characters` in all (a laugh has fewer).
+    have `repeated_characters` in all (a laugh has fewer). `stutters`: so often one to four letters stand in a row.
     `unseen`, `dropped`: a source word that got less than `unseen` of the average word's attention was not seen; so
     large a share of unseen words is flagged.
     `copied`: share of the words that stand in the source as well. `foreign`: share of the words that are typical of
@@ -48,15 +50,16 @@ class Thresholds:
     phrase: int = 4
     repeated_share: float = 0.1
     repeated_characters: int = 6
+    stutters: int = 6
     unseen: float = 0.1
-    dropped: float = 0.5
+    dropped: float = 0.4
     copied: float = 0.75
     foreign: float = 0.5
     least_words: int = 3
     shortest: float = 0.25
     longest: float = 4.0
-    log_prob: float = -2.5
-    scattered: float = 0.98
+    log_prob: float = -2.3
+    scattered: float = 0.9
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,9 @@ def detect(translation: Translation, expectations: Expectations | None = None) -
 
 def _loop(one: Translation, expectations: Expectations) -> Flag | None:
     limits = expectations.thresholds
+    times, letters = most_stuttered(one.text)
+    if times >= limits.stutters and times > most_stuttered(one.source)[0]:
+        return Flag("loop", f"'{letters}' stands {times} times in one word", float(times))
     words, source = units(one.text), units(one.source)
     times, phrase = most_in_a_row(words, limits.repeated_characters)
     usual, _ = most_in_a_row(source)
@@ -117,6 +123,12 @@ def units(text: str) -> list[str]:
             letters = [*group]
             found += letters if spaceless else ["".join(letters)]
     return found
+
+
+def most_stuttered(text: str) -> tuple[int, str]:
+    """How often, at most, one to four letters follow themselves three times or more within a word, and which; or 0."""
+    found = [(len(match[0]) // len(match[1]), match[1]) for match in _STUTTER.finditer(text.casefold())]
+    return max(found, default=(0, ""))
 
 
 def most_in_a_row(words: Sequence[str], least_characters: int = 0, longest: int = 8) -> tuple[int, str]:

@@ -66,7 +66,7 @@ def test_plain_words_and_names() -> None:
     assert plain_words("Tom traf Mary", names) == ["traf"]
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from("ab"), max_size=12))
 def test_most_in_a_row_equals_enumeration(words: list[str]) -> None:
     expected = 1
@@ -104,6 +104,11 @@ def test_most_frequent_by_hand() -> None:
             "er ging in das Haus , dann er ging in das Zimmer , und er ging in das Bad",
             "'er ging in das' stands 3 times",
         ),
+        ("a man in Brazil", "ein Mann in einem Sakobtttttttt", "'t' stands 8 times in one word"),
+        ("parked cars", "ein Auto savenenenenenenen", "'en' stands 7 times in one word"),
+        ("no", "neeeeeein", "'e' stands 6 times in one word"),
+        ("nooooooo", "neeeeeein", None),
+        ("a line ------------", "eine Linie ------------ 1000000000", None),
         ("a very very very good man", "ein sehr sehr sehr guter Mann", None),
         ("a man", "ein guter, guter Mann", None),
         ("he laughed", "er lachte: ha ha", None),
@@ -135,7 +140,7 @@ def test_words_that_got_no_attention() -> None:
     (flag,) = detect(one)
     assert flag == Flag("dropped", "hardly any attention to 3 of 6 source words: 'a', 'good', 'book'", 0.5)
     assert names(replace(one, weights=weights + 0.05)) == []
-    # Three sixths is half: a stricter threshold lets it pass.
+    # Three of six is half: a stricter threshold lets it pass.
     assert names(one, Expectations(Thresholds(dropped=0.6))) == []
     assert names(replace(one, weights=weights[:, :2], source_words=words[:2])) == []  # too short to tell
 
@@ -149,7 +154,7 @@ def test_attention_to_everything_and_nothing() -> None:
     assert names(replace(one, weights=sharp)) == []
     assert names(replace(one, weights=np.zeros((3, 4)))) == []
     mixed = np.array([[0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
-    (flag,) = detect(replace(one, weights=mixed), Expectations(Thresholds(scattered=0.7, dropped=1.1)))
+    (flag,) = detect(replace(one, weights=mixed), Expectations(Thresholds(scattered=0.7)))
     assert flag.value == pytest.approx((math.log(2) / math.log(4) + 1) / 2)
 
 
@@ -244,8 +249,8 @@ def test_learnt_from_references_it_is_quiet_on_others(learnt: Expectations) -> N
 
 
 def test_it_is_awake_when_references_are_made_bad(learnt: Expectations) -> None:
-    others = [pair for pair in read_pairs(pairs=bundled("test")) if len(pair.source.split()) >= 6]
-    assert len(others) > 100
+    others = [pair for pair in read_pairs(pairs=bundled("test")) if len(pair.source.split()) >= 6][:150]
+    assert len(others) == 150
 
     def share(name: set[str], bad: Any) -> float:
         return sum(bool(name & {*names(made(one.source, bad(one)), learnt)}) for one in others) / len(others)
