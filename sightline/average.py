@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sightline import expectations
 from sightline.errors import SightlineError
 from sightline.files import make_folder
 from sightline.folder import (
@@ -46,6 +47,7 @@ def average_run(run: Path, output: Path, last: int | None = None, best: int | No
     fill_weights(model, average_weights(paths), paths[-1])
     make_folder(output)
     save_tokenizers(output, tokenizers)
+    expectations.save(output, expectations.load(run))
     save_config(output, config)
     save_model(output, model)
     steps = [step_of(path) for path in paths]

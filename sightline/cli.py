@@ -13,6 +13,7 @@ import typer
 
 from sightline import __version__
 from sightline.cli_runs import average, report, train
+from sightline.cli_score import score
 from sightline.console import bar, keeping, presented, run, say, standard_input, watched
 from sightline.errors import SightlineError
 
@@ -295,6 +296,7 @@ def read_sources(path: Path) -> list[str]:
     return lines
 
 
+app.command()(score)
 app.command()(average)
 app.command()(report)
 

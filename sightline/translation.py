@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,25 @@ from sightline import links
 
 
 @dataclass(frozen=True)
+class Flag:
+    """A sign that a translation is bad: the `name` of the check that found it, `detail` for a person, and the `value`
+    that went over its threshold."""
+
+    name: str
+    detail: str
+    value: float
+
+
+@dataclass(frozen=True)
 class Translation:
     """What became of one line.
 
     `score` ranks translations of one source (penalties included), `log_prob` is the sum over tokens. `ids` and
     `tokens` are the model's pieces. `links` are pairs (source word, target word) of `source_words` and `words`; they
     and `weights`, the attention (words, source words) they were read from, are there when an alignment was asked for.
-    `others` are the rest of the n best.
+    `others` are the rest of the n best. `flags` are the signs that it is bad; None when nobody looked for them. Where
+    such a line was translated once more and that was better, `first` is the first attempt; where it was no better,
+    `retry` is the second.
     """
 
     source: str
@@ -34,6 +46,9 @@ class Translation:
     links: list[tuple[int, int]] | None = None
     weights: NDArray[np.float64] | None = None
     others: list[Translation] = field(default_factory=list)
+    flags: list[Flag] | None = None
+    first: Translation | None = None
+    retry: Translation | None = None
 
     @property
     def alignment(self) -> str | None:
@@ -55,4 +70,9 @@ class Translation:
             values |= {"source_words": self.source_words, "words": self.words, "alignment": self.alignment}
         if self.others:
             values["others"] = [other.as_dict() for other in self.others]
+        if self.flags is not None:
+            values["flags"] = [asdict(flag) for flag in self.flags]
+        for name, attempt in (("first", self.first), ("retry", self.retry)):
+            if attempt is not None:
+                values[name] = attempt.as_dict()
         return values

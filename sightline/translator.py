@@ -91,11 +91,11 @@ class Translator:
         """Refuses source lines that are too long, by their file and number."""
         self.check_pairs([(line, "") for line in lines], name, "")
 
-    def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str) -> None:
-        """Refuses lines that are too long, by their file and number."""
+    def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str, first: int = 1) -> None:
+        """Refuses lines that are too long, by their file and number, counted from `first`."""
         most_source, most_target = self._most_tokens()
         tokenizers = self.files.tokenizers
-        for number, (source, target) in enumerate(pairs, 1):
+        for number, (source, target) in enumerate(pairs, first):
             _check_length(tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
             _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
 

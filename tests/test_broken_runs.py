@@ -81,8 +81,8 @@ def test_full_disk(command: Command, model: Path, toy_pairs: Path, tmp_path: Pat
     done = command(*line)  # room was made
     assert done.code == 0, done.err
     assert sorted(path.name for path in run.iterdir()) == [
-        "README.md", "checkpoints", "config.yaml", "dropped.json", "joint.vocab", "metrics.jsonl", "model.safetensors",
-        "report.html", "watch",
+        "README.md", "checkpoints", "config.yaml", "dropped.json", "expectations.json", "joint.vocab", "metrics.jsonl",
+        "model.safetensors", "report.html", "watch",
     ]  # fmt: skip
 
 

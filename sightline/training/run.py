@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sightline import metrics, sizes
+from sightline import expectations, metrics, sizes
 from sightline.batch import Batch
 from sightline.config import RunConfig
 from sightline.corpora import Mix, named_files
@@ -150,7 +150,7 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
 
 
 def _prepared(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -> Prepared:
-    """The data; unless the run has begun, the tokenizers and the account of what was dropped go into its folder."""
+    """The data; unless the run has begun, tokenizers, expectations and the account of what was dropped go there."""
     longest = min(config.data.max_length, *most_tokens(config.model))
     tokenizers = load_tokenizers(output, config) if begun else None
     texts = max(config.training.validate_bleu, WATCHED_AMONG)
@@ -158,6 +158,7 @@ def _prepared(config: RunConfig, output: Path, begun: bool, show: bool, say: Say
     if not begun:
         make_folder(output)
         save_tokenizers(output, prepared.tokenizers)
+        expectations.save(output, expectations.learn(prepared.texts))
         account = json.dumps(prepared.account.as_dict(), ensure_ascii=False, indent=1)
         write_text(output / DROPPED, account + "\n")
     return prepared

@@ -1,0 +1,100 @@
+"""A translation that looks bad is made once more with safer settings, and the better one is given: no torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from sightline.engines.base import Task
+from sightline.errors import SightlineError
+from sightline.failures import Expectations, detect
+from sightline.forced import has_attention
+from sightline.hypothesis import SearchOptions
+from sightline.translation import Translation
+
+if TYPE_CHECKING:
+    from sightline.translator import Translator
+
+Again = Callable[[Sequence[int], SearchOptions], Sequence[Translation]]
+"""Translates the sources at these places of a list with these options."""
+
+SAFE_BEAM = 5
+COVERAGE = 0.2
+# No phrase of so many tokens twice; where tokens are letters a phrase takes more of them.
+NO_REPEAT, NO_REPEAT_LETTERS = 4, 24
+REPEATING = {"loop", "long", "cut"}
+MISSING = {"short", "dropped"}
+
+
+def with_retries(
+    translator: Translator,
+    translations: Sequence[Translation],
+    options: SearchOptions,
+    expectations: Expectations | None = None,
+    again: Again | None = None,
+) -> list[Translation]:
+    """The translations with their flags; each that has some is tried again, and the one with fewer flags is given.
+
+    `options` are those that they were made with. `again` makes the second attempts; whoever asked for more than
+    options, such as constraints, gives one that knows of it (default: `translator.translate`). Of equally many flags
+    the higher mean log-probability of a token decides, because scores under different penalties cannot be compared.
+    """
+    again = again or _again(translator, translations)
+    looked = [replace(one, flags=detect(one, expectations)) for one in translations]
+    groups: dict[SearchOptions, list[int]] = {}
+    for place, one in enumerate(looked):
+        if one.flags:
+            groups.setdefault(safer(translator, one, options), []).append(place)
+    for settings, places in groups.items():
+        for place, second in zip(places, again(places, settings), strict=True):
+            looked[place] = better(looked[place], replace(second, flags=detect(second, expectations)))
+    return looked
+
+
+def better(first: Translation, second: Translation) -> Translation:
+    """The better of two attempts at one source, with the other one beside it."""
+    if _rank(second) > _rank(first):
+        return replace(second, first=first)
+    return replace(first, retry=second)
+
+
+def _rank(one: Translation) -> tuple[int, float]:
+    mean = sum(one.token_log_probs) / len(one.token_log_probs) if one.token_log_probs else -float("inf")
+    return -len(one.flags or []), mean
+
+
+def safer(translator: Translator, one: Translation, options: SearchOptions) -> SearchOptions:
+    """What to search with once more: a wider beam, and what speaks against the flags of the first attempt."""
+    names = {flag.name for flag in one.flags or []}
+    wider = _changed(options, strategy="beam", beam=max(SAFE_BEAM, 2 * options.beam))
+    settings = wider
+    if names & REPEATING:
+        letters = translator.config.text.tokenizer == "char"
+        own = getattr(options, "no_repeat", 0)
+        settings = _changed(settings, no_repeat=own or (NO_REPEAT_LETTERS if letters else NO_REPEAT))
+    if names & MISSING:
+        half = len(translator.files.tokenizers.source.encode(one.source)) // 2
+        least = max(options.min_length, half, len(one.tokens) + 1)
+        settings = _changed(settings, min_length=min(least, options.max_length or least))
+        if has_attention(translator.config.model) and not options.coverage_penalty:
+            settings = _changed(settings, coverage_penalty=COVERAGE)
+    try:
+        translator.engines.for_task(Task(settings, translator.config.alignment))
+    except SightlineError:  # the engine that was asked for cannot do it
+        return wider
+    return settings
+
+
+def _changed(options: SearchOptions, **changes: Any) -> SearchOptions:
+    known = {one.name for one in fields(options)}
+    return replace(options, **{name: value for name, value in changes.items() if name in known})
+
+
+def _again(translator: Translator, translations: Sequence[Translation]) -> Again:
+    def translate(places: Sequence[int], settings: SearchOptions) -> list[Translation]:
+        sources = [translations[place].source for place in places]
+        align = any(translations[place].links is not None for place in places)
+        return translator.translate(sources, align=align, **vars(settings))
+
+    return translate
