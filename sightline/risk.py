@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,13 +212,18 @@ def _characters(texts: list[str]) -> list[Integers]:
     return [np.frombuffer(text, dtype="<u4").astype(np.int64) for text in joined]
 
 
-def _words(texts: list[str]) -> list[Integers]:
-    """Each text's words, numbered, as sacreBLEU's default tokenizer splits them."""
+@cache
+def _tokenizer() -> Callable[[str], str]:
+    """sacreBLEU's default one: a text with spaces between its words. It remembers texts, so one serves all calls."""
     from sacrebleu.metrics.bleu import BLEU
 
-    tokenize = BLEU(effective_order=True).tokenizer
+    return BLEU(effective_order=True).tokenizer
+
+
+def _words(texts: list[str]) -> list[Integers]:
+    """Each text's words, numbered, as BLEU takes them."""
     numbers: dict[str, int] = {}
-    split = [tokenize(text.rstrip()).split() for text in texts]
+    split = [_tokenizer()(text.rstrip()).split() for text in texts]
     return [np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64) for words in split]
 
 
