@@ -6,8 +6,9 @@ samples needs), R = A * K rows, V outcomes, D coins a draw, the least with 2**D 
 The rules:
 - Of a step's log-probabilities those of padding, the start symbol and, below the minimum length, the end are struck
   out. Then come temperature, `top_k`, `top_p` and `min_p`, in this order; each keeps the best token at least.
-- Sample i of a sentence with seed s takes at step t the random numbers of (s, i, t). Nothing else enters: neither the
-  rest of the batch nor how many samples are drawn changes it, and every device gets the same numbers.
+- The random numbers of a draw are a function of the sentence's seed, its source, the number of the sample and that of
+  the step. Nothing else enters: neither the rest of the batch nor how many samples are drawn changes a sample, and
+  every device gets the same numbers. Since the source enters, sentences with one seed are drawn independently.
 - Every sample stops on its own, at its end symbol or its length limit. A finished one makes room as soon as no sentence
   needs its slot, and a sentence leaves the batch with its last sample.
 - Whatever law a token was drawn by, the log-probability given with it is the model's own.
@@ -15,6 +16,7 @@ The rules:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from sightline.batch import Batch
+from sightline.batch import Batch, Tokens
 from sightline.hypothesis import Hypothesis, Request, SearchOptions, check_seed
 from sightline.search.candidates import top
 from sightline.search.lengths import length_limits
@@ -108,14 +110,24 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
     return index[:, 0].clamp(max=weights.size(1) - 1)
 
 
-def random_numbers(seeds: Sequence[int], samples: int, step: int) -> NDArray[np.float64]:
-    """`(A, samples, COINS)` numbers in [0, 1), for each of A seeds, of one step.
+def sentence_keys(batch: Batch, seeds: Sequence[int]) -> list[int]:
+    """A number of 64 bits for each sentence, made of its seed and its source without the padding."""
+    digests = [hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8) for seed in seeds]
+    for source in batch.sources:
+        values = source.ids.long() if isinstance(source, Tokens) else source.values.double()
+        for digest, row, real in zip(digests, values.cpu().numpy(), source.mask.cpu().numpy(), strict=True):
+            digest.update(row[real].tobytes())
+    return [int.from_bytes(digest.digest(), "little") for digest in digests]
 
-    Philox is a function of its key, (seed, step), and of the place in its stream, so there is no state to carry; and
-    numpy keeps the raw stream of a generator the same from version to version.
+
+def random_numbers(keys: Sequence[int], samples: int, step: int) -> NDArray[np.float64]:
+    """`(A, samples, COINS)` numbers in [0, 1), for each of A sentences' keys, of one step.
+
+    Philox is a function of its own key, here (key, step), and of the place in its stream, so there is no state to
+    carry; and numpy keeps the raw stream of a generator the same from version to version.
     """
     size = samples * COINS
-    raw = [np.random.Philox(key=np.array([seed, step], dtype=np.uint64)).random_raw(size) for seed in seeds]
+    raw = [np.random.Philox(key=np.array([key, step], dtype=np.uint64)).random_raw(size) for key in keys]
     return (np.stack(raw).reshape(-1, samples, COINS) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -131,9 +143,10 @@ class _Sampler:
         self.ranking = Ranking(options)
         self.trace = Trace()
         self.endings: dict[tuple[int, int], Ending] = {}  # by sentence and sample
-        self.seeds = [options.seed if request.seed is None else request.seed for request in requests]
-        for seed in self.seeds:
+        seeds = [options.seed if request.seed is None else request.seed for request in requests]
+        for seed in seeds:
             check_seed(seed)
+        self.keys = sentence_keys(batch, seeds)
         mask = self.mask = batch.sources[0].mask  # (B, S)
         self.limits = length_limits(model, batch, options).to(mask.device)  # (B,)
         self.sentences = torch.arange(batch.size, device=mask.device)  # (A,)
@@ -175,9 +188,9 @@ class _Sampler:
 
     def _draw(self, allowed: Tensor, number: int) -> Tensor:
         """A token for each row, `(R, 1)`."""
-        seeds = [self.seeds[sentence] for sentence in self.sentences.tolist()]
-        numbers = torch.from_numpy(random_numbers(seeds, self.options.samples, number)).to(allowed.device)
-        places = torch.arange(len(seeds), device=allowed.device)[:, None]
+        keys = [self.keys[sentence] for sentence in self.sentences.tolist()]
+        numbers = torch.from_numpy(random_numbers(keys, self.options.samples, number)).to(allowed.device)
+        places = torch.arange(len(keys), device=allowed.device)[:, None]
         uniforms = numbers[places, self.samples].flatten(0, 1)  # (R, COINS)
         return draw(sampling_weights(allowed, self.options), uniforms)[:, None]
 
