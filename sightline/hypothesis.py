@@ -5,12 +5,25 @@ Shapes: S source positions, T predictions of one hypothesis (its end of sentence
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest
+
+STRATEGIES = ("beam", "greedy", "sample", "mbr")
+"""Names of what a search does: see `SearchOptions`."""
+
+STOPPING = ("first", "enough", "hopeless")
+"""Names of rules for ending a beam search, from the soonest to the latest: see `SearchOptions`."""
+
+
+def check_seed(seed: int) -> None:
+    """Refuses what the random numbers of a sample cannot begin from."""
+    if not 0 <= seed < 2**64:
+        raise SightlineError(f"seed is {seed}: give a number from 0 to 2**64 - 1")
 
 
 @dataclass(frozen=True)
@@ -37,13 +50,38 @@ class Hypothesis:
 class SearchOptions:
     """How to search. The defaults are those of the configuration's `search` section, where both have the option.
 
+    `strategy` says which of the others count:
+    - "beam": beam search with `beam` hypotheses (1 is greedy search), of which the `n_best` are given. With `groups`
+      above 1 the beam is divided into so many that avoid one another's tokens: `diversity` is taken off the
+      log-probability of a token for each time that an earlier group has just chosen it.
+    - "greedy": the most probable token at every step, whatever `beam` says.
+    - "sample": `samples` translations drawn at random by the model's probabilities, all given, in the order drawn.
+      `temperature` divides the log-probabilities; then `top_k` keeps that many of the most probable tokens (0: all),
+      `top_p` the fewest of them that have this share of their probability, `min_p` those at least this fraction as
+      probable as the best. The best token always stays; temperature 0 takes it. `seed` begins the random numbers.
+    - "mbr": candidates for a choice by minimum Bayes risk (`sightline.risk`), which leaves `n_best` of them: `samples`
+      samples or, with `samples` 1, all `beam` hypotheses of a beam search.
+
+    `stopping` says when the beam search of a sentence ends, if its length limit does not end it before: "first" with
+    the first `n_best` finished hypotheses, "enough" with `patience` times `beam` of them, "hopeless" when no live
+    hypothesis can still enter the n best. That last condition ends the other two as well, since it changes no result.
+
     A translation has at most `max_ratio * source tokens + max_extra` tokens, never more than `max_length` and never
-    less than `min_length`; its end symbol is not counted among them. `patience` times `beam` finished hypotheses end
-    the search of a sentence; with infinite patience it goes on until no live hypothesis can still enter the n best.
+    less than `min_length`; its end symbol is not counted among them.
     """
 
     beam: int = 5
     n_best: int = 1
+    strategy: str = "beam"
+    stopping: str = "enough"
+    groups: int = 1
+    diversity: float = 0.5
+    samples: int = 1
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
     length_penalty: str = "average"
     alpha: float = 1.0
     coverage_penalty: float = 0.0
@@ -56,8 +94,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if self.beam < 1:
             raise SightlineError(f"beam is {self.beam}: give at least 1")
-        if not 1 <= self.n_best <= self.beam:
-            raise SightlineError(f"n_best is {self.n_best}: give 1 to {self.beam}, the width of the beam, or widen it")
+        self._check_strategy()
         for name in ("alpha", "coverage_penalty", "min_length", "max_ratio", "max_extra"):
             if not getattr(self, name) >= 0:
                 raise SightlineError(f"{name} is {getattr(self, name)}: it cannot be negative")
@@ -65,6 +102,43 @@ class SearchOptions:
             raise SightlineError(f"max_length is {self.max_length}: give at least 1, and no less than min_length")
         if not self.patience > 0:
             raise SightlineError(f"patience is {self.patience}: give a number above 0")
+
+    @property
+    def sampled(self) -> bool:
+        """Whether hypotheses are drawn at random."""
+        return self.strategy == "sample" or (self.strategy == "mbr" and self.samples > 1)
+
+    @property
+    def width(self) -> int:
+        """How many hypotheses of a sentence are searched side by side."""
+        if self.sampled:
+            return self.samples
+        return 1 if self.strategy == "greedy" else self.beam
+
+    def _check_strategy(self) -> None:
+        for name, valid in (("strategy", STRATEGIES), ("stopping", STOPPING)):
+            if getattr(self, name) not in valid:
+                raise SightlineError(f"unknown {name} '{getattr(self, name)}'; {nearest(getattr(self, name), valid)}")
+        for name in ("groups", "samples"):
+            if getattr(self, name) < 1:
+                raise SightlineError(f"{name} is {getattr(self, name)}: give at least 1")
+        for name in ("temperature", "top_k", "diversity"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SightlineError(f"{name} is {getattr(self, name)}: give 0 or a number above it")
+        if not 0 < self.top_p <= 1:
+            raise SightlineError(f"top_p is {self.top_p}: give a share of the probability, above 0 and at most 1 (all)")
+        if not 0 <= self.min_p <= 1:
+            raise SightlineError(f"min_p is {self.min_p}: give a fraction of the best probability, from 0 (all) to 1")
+        check_seed(self.seed)
+        if self.beam % self.groups:
+            raise SightlineError(f"beam is {self.beam}: give a multiple of {self.groups}, the number of groups")
+        if self.strategy == "mbr" and self.width == 1:
+            raise SightlineError("mbr chooses among several candidates: give samples or beam above 1")
+        if self.strategy == "greedy" and self.n_best != 1:
+            raise SightlineError(f"n_best is {self.n_best}: give 1, since greedy search finds one, or choose beam")
+        if self.strategy != "sample" and not 1 <= self.n_best <= self.width:
+            most = "the number of samples, or draw more" if self.sampled else "the width of the beam, or widen it"
+            raise SightlineError(f"n_best is {self.n_best}: give 1 to {self.width}, {most}")
 
 
 @dataclass(frozen=True)

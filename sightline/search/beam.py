@@ -7,12 +7,14 @@ The rules:
 - Live hypotheses have one length, so they are pruned by plain log-probability; penalties rank only what is finished.
 - Of each sentence's 2K best continuations, those that end and are among the first K are finished (with K = 1 that is
   greedy search); the first K that do not end live on. One end a hypothesis at most, so K always remain.
-- A sentence's search stops when it has `patience` * K finished hypotheses, when no live one can still enter the n best,
-  or at its length limit. What is alive then was cut: it ranks after everything finished, by score.
+- A sentence's search stops when it has as many finished hypotheses as `stopping` wants, when no live one can still
+  enter the n best, or at its length limit. What is alive then was cut: it ranks after everything finished, by score.
+- What steers a choice (see `diverse.py`) enters no total: totals and scores are the model's own.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +34,7 @@ from sightline.state import State
 @torch.no_grad()
 def beam_search(model: StepModel, batch: Batch, options: SearchOptions | None = None) -> list[list[Hypothesis]]:
     """Up to `n_best` different hypotheses a sentence (fewer only if there are no more), best first, in batch order."""
-    beam = _Beam(model, batch, options or SearchOptions())
+    beam = Beam(model, batch, options or SearchOptions())
     tokens = torch.full((batch.size,), model.bos, device=beam.sentences.device)
     state = model.start(batch)
     while len(beam.sentences):
@@ -41,7 +43,7 @@ def beam_search(model: StepModel, batch: Batch, options: SearchOptions | None = 
 
 
 @dataclass(frozen=True)
-class _Continuations:
+class Continuations:
     """Hypotheses one token on, best first: total and last token's log-probability, last token, parent's slot.
 
     `(A, C)` or `(A, K)` each. A total of minus infinity is a free place, not a hypothesis.
@@ -52,45 +54,53 @@ class _Continuations:
     tokens: Tensor
     parents: Tensor
 
-    def take(self, places: Tensor) -> _Continuations:
+    def take(self, places: Tensor) -> Continuations:
         """The continuations at `places` `(A, K)`."""
         parts = (self.totals, self.log_probs, self.tokens, self.parents)
-        return _Continuations(*(part.gather(1, places) for part in parts))
+        return Continuations(*(part.gather(1, places) for part in parts))
 
-    def living(self, eos: int, beam: int) -> _Continuations:
+    def living(self, eos: int, beam: int) -> Continuations:
         """The first K that do not end. A free place repeats the first, so that a model never reads what it forbade."""
         order = (self.tokens == eos).to(torch.uint8).sort(dim=1, stable=True).indices
         live = self.take(order[:, :beam])
         free = live.totals == -torch.inf
         tokens = torch.where(free, live.tokens[:, :1], live.tokens)
         parents = torch.where(free, live.parents[:, :1], live.parents)
-        return _Continuations(live.totals, live.log_probs, tokens, parents)
+        return Continuations(live.totals, live.log_probs, tokens, parents)
 
 
-def _continue(model: StepModel, log_probs: Tensor, totals: Tensor, beam: int, may_end: bool) -> _Continuations:
+def _continue(
+    model: StepModel, log_probs: Tensor, steered: Tensor, totals: Tensor, beam: int, may_end: bool
+) -> Continuations:
     """The 2K best continuations of hypotheses with `totals` `(A, K)`, given the step's `log_probs` `(A * K, V)`.
 
+    Which are best is decided with `steered` `(A * K, V)` in the place of `log_probs`, often the same tensor.
     Sums are taken in double precision of each row's own best, so that rounding makes no ties; ties that remain go to
     the better hypothesis, then to the lower id.
     """
-    values, ids = next_tokens(model, log_probs, 2 * beam, may_end)
-    each = values.size(1)
-    values, ids = values.double().reshape(len(totals), -1), ids.reshape(len(totals), -1)
-    sums, order = (totals.repeat_interleave(each, 1) + values).sort(dim=1, descending=True, stable=True)
-    sums, order = sums[:, : 2 * beam], order[:, : 2 * beam]
-    missing = 2 * beam - order.size(1)
+    merits, ids = next_tokens(model, steered, 2 * beam, may_end)
+    values = merits if steered is log_probs else log_probs.gather(1, ids).where(merits > -torch.inf, -torch.inf)
+    each, shape = ids.size(1), (len(totals), -1)
+    merits, values, ids = merits.double().reshape(shape), values.double().reshape(shape), ids.reshape(shape)
+    before = totals.repeat_interleave(each, 1)
+    order = (before + merits).sort(dim=1, descending=True, stable=True).indices[:, : 2 * beam]
+    sums, missing = (before + values).gather(1, order), 2 * beam - order.size(1)
     sums, order = functional.pad(sums, (0, missing), value=-torch.inf), functional.pad(order, (0, missing))
-    return _Continuations(sums, values.gather(1, order), ids.gather(1, order), order // each)
+    return Continuations(sums, values.gather(1, order), ids.gather(1, order), order // each)
 
 
-class _Beam:
-    """The search of one batch. What is indexed by A shrinks as sentences are done."""
+class Beam:
+    """The search of one batch. What is indexed by A shrinks as sentences are done.
+
+    `advance` is a whole step. Its halves, `choose` and `keep`, are for a search that has several beams.
+    """
 
     def __init__(self, model: StepModel, batch: Batch, options: SearchOptions) -> None:
         self.model = model
         self.options = options
         self.ranking = Ranking(options)
-        self.enough = max(options.n_best, options.beam * options.patience)
+        wanted = {"first": options.n_best, "enough": options.beam * options.patience, "hopeless": math.inf}
+        self.enough = max(options.n_best, wanted[options.stopping])
         self.trace = Trace()
         self.endings: list[list[Ending]] = [[] for _ in range(batch.size)]
         mask = self.mask = batch.sources[0].mask  # (B, S)
@@ -109,24 +119,41 @@ class _Beam:
 
     def advance(self, step: Step) -> tuple[Tensor, State]:
         """Takes one step of the model; gives the next tokens `(A * K,)` and the state of what goes on."""
-        self.ranking.check(step.weights, self.mask)
-        beam, number = self.options.beam, len(self.trace)
-        reached = _continue(self.model, step.log_probs, self.totals, beam, number >= self.options.min_length)
-        coverage = self._cover(step.weights)
-        ended = self._finish(reached, coverage)
-        live = reached.living(self.model.eos, beam)
-        done = self._done(live)
-        self._cut(done, ended)
-        self.trace.add(self.sentences, live.parents, live.tokens, live.log_probs, step.weights)
+        live, done = self.choose(step.log_probs, step.log_probs, step.weights)
         going = (~done).nonzero()[:, 0]
         state = step.state if len(going) == len(done) else step.state.keep(going)
-        self._keep(going, live, coverage)
+        self.keep(going, live)
         if state.width == 1:
-            state = state.expand(beam)
+            state = state.expand(self.options.beam)
         else:
-            offsets = torch.arange(len(going), device=going.device)[:, None] * beam
+            offsets = torch.arange(len(going), device=going.device)[:, None] * self.options.beam
             state = state.reorder((offsets + live.parents[going]).flatten())
         return live.tokens[going].flatten(), state
+
+    def choose(self, log_probs: Tensor, steered: Tensor, weights: Tensor | None) -> tuple[Continuations, Tensor]:
+        """Notes the hypotheses that a step ends; gives what lives on, `(A, K)`, and `(A,)`: which sentences are done.
+
+        `log_probs` and `steered` are `(A * K, V)`, as for `_continue`; `weights` `(A * K, S)`, as the step has them.
+        """
+        self.ranking.check(weights, self.mask)
+        may_end = len(self.trace) >= self.options.min_length
+        reached = _continue(self.model, log_probs, steered, self.totals, self.options.beam, may_end)
+        coverage = self._cover(weights)
+        ended = self._finish(reached, coverage)
+        live = reached.living(self.model.eos, self.options.beam)
+        done = self._done(live)
+        self._cut(done, ended)
+        self.trace.add(self.sentences, live.parents, live.tokens, live.log_probs, weights)
+        self.coverage = coverage
+        return live, done
+
+    def keep(self, going: Tensor, live: Continuations) -> None:
+        """Goes on with the sentences at places `going` and their live continuations."""
+        self.sentences, self.limits, self.ceilings = self.sentences[going], self.limits[going], self.ceilings[going]
+        self.best, self.finished = self.best[going], self.finished[going]
+        self.totals = live.totals[going]
+        if self.coverage is not None:
+            self.coverage = self.coverage[going[:, None], live.parents[going]]
 
     def results(self) -> list[list[Hypothesis]]:
         """The n best of each sentence."""
@@ -143,7 +170,7 @@ class _Beam:
             return None
         return self.coverage + weights.reshape(self.coverage.shape)
 
-    def _finish(self, reached: _Continuations, coverage: Tensor | None) -> Tensor:
+    def _finish(self, reached: Continuations, coverage: Tensor | None) -> Tensor:
         """Notes the continuations that end; `(A, K)`, True for the slots they come from."""
         ended = torch.zeros_like(self.totals, dtype=torch.bool)
         first = self.options.beam
@@ -160,10 +187,11 @@ class _Beam:
         ended[places, slots] = True
         return ended
 
-    def _done(self, live: _Continuations) -> Tensor:
+    def _done(self, live: Continuations) -> Tensor:
         """`(A,)`: True for sentences whose search is over."""
         # With fewer than n finished the least of the best is minus infinity, which only a beam without life falls to.
-        hopeless = live.totals[:, 0] / self.ceilings <= self.best[:, -1]
+        # Steered continuations are not in the order of their totals.
+        hopeless = live.totals.amax(1) / self.ceilings <= self.best[:, -1]
         return hopeless | (self.finished >= self.enough) | (self.limits <= len(self.trace))
 
     def _cut(self, done: Tensor, ended: Tensor) -> None:
@@ -188,11 +216,3 @@ class _Beam:
         ):
             self.endings[sentence].append(Ending(sentence, number, slot, end, score))
         return scores
-
-    def _keep(self, going: Tensor, live: _Continuations, coverage: Tensor | None) -> None:
-        """Goes on with the sentences at places `going` and their live continuations."""
-        self.sentences, self.limits, self.ceilings = self.sentences[going], self.limits[going], self.ceilings[going]
-        self.best, self.finished = self.best[going], self.finished[going]
-        self.totals = live.totals[going]
-        if coverage is not None:
-            self.coverage = coverage[going[:, None], live.parents[going]]
