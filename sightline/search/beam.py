@@ -1,7 +1,7 @@
 """Beam search over all sentences of a batch at once.
 
 Shapes: B sentences, A of them still searched, K hypotheses a sentence (one before the first token), C = 2K candidates,
-S source positions, N the n best. Steps are numbered from 0; at step t live hypotheses have t tokens.
+S source positions, V outcomes, N the n best. Steps are numbered from 0; at step t live hypotheses have t tokens.
 
 The rules:
 - Live hypotheses have one length, so they are pruned by plain log-probability; penalties rank only what is finished.
@@ -9,40 +9,46 @@ The rules:
   greedy search); the first K that do not end live on. One end a hypothesis at most, so K always remain.
 - A sentence's search stops when it has `patience` * K finished hypotheses, when no live one can still enter the n best,
   or at its length limit. What is alive then was cut: it ranks after everything finished, by score.
+- Where controls steer, their scores stand for log-probabilities in all of this, but not in what is reported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from sightline.batch import Batch
-from sightline.hypothesis import Hypothesis, SearchOptions
+from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.search.candidates import next_tokens
 from sightline.search.lengths import length_limits
 from sightline.search.processors import Ranking
 from sightline.search.protocol import Step, StepModel
+from sightline.search.steering import Steering
 from sightline.search.trace import Ending, Trace
 from sightline.state import State
 
 
-@torch.no_grad()
-def beam_search(model: StepModel, batch: Batch, options: SearchOptions | None = None) -> list[list[Hypothesis]]:
+def beam_search(
+    model: StepModel,
+    batch: Batch,
+    options: SearchOptions | None = None,
+    requests: Sequence[Request] | None = None,
+) -> list[list[Hypothesis]]:
     """Up to `n_best` different hypotheses a sentence (fewer only if there are no more), best first, in batch order."""
-    beam = _Beam(model, batch, options or SearchOptions())
-    tokens = torch.full((batch.size,), model.bos, device=beam.sentences.device)
-    state = model.start(batch)
-    while len(beam.sentences):
-        tokens, state = beam.advance(model.step(tokens, state))
+    beam = Beam(model, batch, options or SearchOptions(), requests)
+    for _ in beam.steps():
+        pass
     return beam.results()
 
 
 @dataclass(frozen=True)
-class _Continuations:
-    """Hypotheses one token on, best first: total and last token's log-probability, last token, parent's slot.
+class Continuations:
+    """Hypotheses one token on, best first: total score, last token's log-probability, last token, parent's slot.
 
     `(A, C)` or `(A, K)` each. A total of minus infinity is a free place, not a hypothesis.
     """
@@ -52,49 +58,108 @@ class _Continuations:
     tokens: Tensor
     parents: Tensor
 
-    def take(self, places: Tensor) -> _Continuations:
+    def take(self, places: Tensor) -> Continuations:
         """The continuations at `places` `(A, K)`."""
         parts = (self.totals, self.log_probs, self.tokens, self.parents)
-        return _Continuations(*(part.gather(1, places) for part in parts))
+        return Continuations(*(part.gather(1, places) for part in parts))
 
-    def living(self, eos: int, beam: int) -> _Continuations:
+    def living(self, eos: int, beam: int) -> Continuations:
         """The first K that do not end. A free place repeats the first, so that a model never reads what it forbade."""
         order = (self.tokens == eos).to(torch.uint8).sort(dim=1, stable=True).indices
         live = self.take(order[:, :beam])
         free = live.totals == -torch.inf
         tokens = torch.where(free, live.tokens[:, :1], live.tokens)
         parents = torch.where(free, live.parents[:, :1], live.parents)
-        return _Continuations(live.totals, live.log_probs, tokens, parents)
+        return Continuations(live.totals, live.log_probs, tokens, parents)
 
 
-def _continue(model: StepModel, log_probs: Tensor, totals: Tensor, beam: int, may_end: bool) -> _Continuations:
-    """The 2K best continuations of hypotheses with `totals` `(A, K)`, given the step's `log_probs` `(A * K, V)`.
+def best_continuations(
+    model: StepModel, log_probs: Tensor, scores: Tensor, totals: Tensor, beam: int, may_end: bool
+) -> Continuations:
+    """The 2K best continuations of hypotheses with `totals` `(A, K)`, given the step's `scores` `(A * K, V)`.
 
     Sums are taken in double precision of each row's own best, so that rounding makes no ties; ties that remain go to
-    the better hypothesis, then to the lower id.
+    the better hypothesis, then to the lower id. `log_probs` `(A * K, V)` are the model's own.
     """
-    values, ids = next_tokens(model, log_probs, 2 * beam, may_end)
+    values, ids = next_tokens(model, scores, 2 * beam, may_end)
+    own = values if scores is log_probs else log_probs.gather(1, ids)
     each = values.size(1)
-    values, ids = values.double().reshape(len(totals), -1), ids.reshape(len(totals), -1)
+    own, values, ids = (part.reshape(len(totals), -1) for part in (own.double(), values.double(), ids))
     sums, order = (totals.repeat_interleave(each, 1) + values).sort(dim=1, descending=True, stable=True)
     sums, order = sums[:, : 2 * beam], order[:, : 2 * beam]
     missing = 2 * beam - order.size(1)
     sums, order = functional.pad(sums, (0, missing), value=-torch.inf), functional.pad(order, (0, missing))
-    return _Continuations(sums, values.gather(1, order), ids.gather(1, order), order // each)
+    return Continuations(sums, own.gather(1, order), ids.gather(1, order), order // each)
 
 
-class _Beam:
-    """The search of one batch. What is indexed by A shrinks as sentences are done."""
+class Choice(Protocol):
+    """Which continuations are taken. It may keep something for each live hypothesis, which follows them by `keep`."""
 
-    def __init__(self, model: StepModel, batch: Batch, options: SearchOptions) -> None:
+    def __call__(
+        self, log_probs: Tensor, scores: Tensor, totals: Tensor, may_end: bool
+    ) -> tuple[Continuations, Continuations]:
+        """Those that may finish, in the first K places, and the K that live on, best first, free places as `living`'s.
+
+        From log-probabilities and scores `(A * K, V)` and the totals so far `(A, K)`.
+        """
+        ...
+
+    def keep(self, going: Tensor) -> None:
+        """The sentences at the places `going` go on with those that live on."""
+        ...
+
+    def met(self, place: int, slot: int) -> int:
+        """How many constraints a hypothesis had met before this step."""
+        ...
+
+
+class BestFirst:
+    """The choice of plain beam search: by score alone."""
+
+    def __init__(self, model: StepModel, beam: int) -> None:
+        self.model, self.beam = model, beam
+
+    def __call__(
+        self, log_probs: Tensor, scores: Tensor, totals: Tensor, may_end: bool
+    ) -> tuple[Continuations, Continuations]:
+        """See `Choice`."""
+        reached = best_continuations(self.model, log_probs, scores, totals, self.beam, may_end)
+        return reached, reached.living(self.model.eos, self.beam)
+
+    def keep(self, going: Tensor) -> None:
+        """See `Choice`."""
+
+    def met(self, place: int, slot: int) -> int:
+        """See `Choice`."""
+        return 0
+
+
+class Beam:
+    """The search of one batch. What is indexed by A shrinks as sentences are done.
+
+    `remember`: keeps what live hypotheses have written in `steering.written`, whether or not a control needs it.
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        batch: Batch,
+        options: SearchOptions,
+        requests: Sequence[Request] | None = None,
+        choice: Choice | None = None,
+        remember: bool = False,
+    ) -> None:
         self.model = model
+        self.batch = batch
         self.options = options
+        self.choice = choice or BestFirst(model, options.beam)
+        self.steering = Steering(model, batch, options, requests, remember)
         self.ranking = Ranking(options)
         self.enough = max(options.n_best, options.beam * options.patience)
         self.trace = Trace()
         self.endings: list[list[Ending]] = [[] for _ in range(batch.size)]
         mask = self.mask = batch.sources[0].mask  # (B, S)
-        limits = length_limits(model, batch, options).to(mask.device)
+        limits = length_limits(model, batch, options, requests).to(mask.device)
         # Log-probabilities only fall and length penalties only rise, so dividing by the longest bounds what can come.
         longest = [self.ranking.length(limit + 1) for limit in limits.tolist()]
         self.sentences = torch.arange(batch.size, device=mask.device)  # (A,)
@@ -107,35 +172,45 @@ class _Beam:
         self.best = self.totals.new_full((batch.size, options.n_best), -torch.inf)  # (A, N), scores of the finished
         self.finished = torch.zeros_like(limits)  # (A,), how many
 
-    def advance(self, step: Step) -> tuple[Tensor, State]:
+    @torch.no_grad()
+    def steps(self) -> Iterator[None]:
+        """Searches until all sentences are done, and stops for a moment after each step."""
+        tokens = torch.full((self.batch.size,), self.model.bos, device=self.mask.device)
+        state = self.model.start(self.batch)
+        while len(self.sentences):
+            tokens, state = self._advance(self.model.step(tokens, state))
+            yield
+
+    def results(self) -> list[list[Hypothesis]]:
+        """The n best of each sentence."""
+        chosen = [
+            sorted(endings, key=lambda ending: (ending.end_log_prob is None, -ending.met, -ending.score))
+            for endings in self.endings
+        ]
+        chosen = [endings[: self.options.n_best] for endings in chosen]
+        found = iter(self.trace.hypotheses([ending for endings in chosen for ending in endings], self.mask))
+        return [[next(found) for _ in endings] for endings in chosen]
+
+    def _advance(self, step: Step) -> tuple[Tensor, State]:
         """Takes one step of the model; gives the next tokens `(A * K,)` and the state of what goes on."""
         self.ranking.check(step.weights, self.mask)
-        beam, number = self.options.beam, len(self.trace)
-        reached = _continue(self.model, step.log_probs, self.totals, beam, number >= self.options.min_length)
+        beam, before, number = self.options.beam, self.totals.size(1), len(self.trace)
+        scores = self.steering(step.log_probs)
+        reached, live = self.choice(step.log_probs, scores, self.totals, number >= self.options.min_length)
         coverage = self._cover(step.weights)
         ended = self._finish(reached, coverage)
-        live = reached.living(self.model.eos, beam)
         done = self._done(live)
         self._cut(done, ended)
         self.trace.add(self.sentences, live.parents, live.tokens, live.log_probs, step.weights)
         going = (~done).nonzero()[:, 0]
         state = step.state if len(going) == len(done) else step.state.keep(going)
         self._keep(going, live, coverage)
+        tokens = live.tokens[going].flatten()
+        self.steering.follow((going[:, None] * before + live.parents[going]).flatten(), tokens)
         if state.width == 1:
-            state = state.expand(beam)
-        else:
-            offsets = torch.arange(len(going), device=going.device)[:, None] * beam
-            state = state.reorder((offsets + live.parents[going]).flatten())
-        return live.tokens[going].flatten(), state
-
-    def results(self) -> list[list[Hypothesis]]:
-        """The n best of each sentence."""
-        chosen = [
-            sorted(endings, key=lambda ending: (ending.end_log_prob is None, -ending.score))[: self.options.n_best]
-            for endings in self.endings
-        ]
-        found = iter(self.trace.hypotheses([ending for endings in chosen for ending in endings], self.mask))
-        return [[next(found) for _ in endings] for endings in chosen]
+            return tokens, state.expand(beam)
+        offsets = torch.arange(len(going), device=going.device)[:, None] * beam
+        return tokens, state.reorder((offsets + live.parents[going]).flatten())
 
     def _cover(self, weights: Tensor | None) -> Tensor | None:
         """The attention source positions got from each live hypothesis, this step's included: `(A, K, S)`."""
@@ -143,7 +218,7 @@ class _Beam:
             return None
         return self.coverage + weights.reshape(self.coverage.shape)
 
-    def _finish(self, reached: _Continuations, coverage: Tensor | None) -> Tensor:
+    def _finish(self, reached: Continuations, coverage: Tensor | None) -> Tensor:
         """Notes the continuations that end; `(A, K)`, True for the slots they come from."""
         ended = torch.zeros_like(self.totals, dtype=torch.bool)
         first = self.options.beam
@@ -160,7 +235,7 @@ class _Beam:
         ended[places, slots] = True
         return ended
 
-    def _done(self, live: _Continuations) -> Tensor:
+    def _done(self, live: Continuations) -> Tensor:
         """`(A,)`: True for sentences whose search is over."""
         # With fewer than n finished the least of the best is minus infinity, which only a beam without life falls to.
         hopeless = live.totals[:, 0] / self.ceilings <= self.best[:, -1]
@@ -183,16 +258,18 @@ class _Beam:
         covered = None if coverage is None else coverage[places, slots]
         scores = self.ranking.score(totals, number + (ends is not None), covered, self.mask[sentences])
         end_log_probs = [None] * len(places) if ends is None else ends.tolist()
-        for sentence, slot, end, score in zip(
-            sentences.tolist(), slots.tolist(), end_log_probs, scores.tolist(), strict=True
+        for place, sentence, slot, end, score in zip(
+            places.tolist(), sentences.tolist(), slots.tolist(), end_log_probs, scores.tolist(), strict=True
         ):
-            self.endings[sentence].append(Ending(sentence, number, slot, end, score))
+            met = self.choice.met(place, slot)
+            self.endings[sentence].append(Ending(sentence, number, slot, end, score, met))
         return scores
 
-    def _keep(self, going: Tensor, live: _Continuations, coverage: Tensor | None) -> None:
+    def _keep(self, going: Tensor, live: Continuations, coverage: Tensor | None) -> None:
         """Goes on with the sentences at places `going` and their live continuations."""
         self.sentences, self.limits, self.ceilings = self.sentences[going], self.limits[going], self.ceilings[going]
         self.best, self.finished = self.best[going], self.finished[going]
         self.totals = live.totals[going]
+        self.choice.keep(going)
         if coverage is not None:
             self.coverage = coverage[going[:, None], live.parents[going]]
