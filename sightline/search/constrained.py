@@ -104,9 +104,7 @@ class Banks:
         scores = self._held_back(scores)
         candidates = list(self._candidates(log_probs, scores, totals, may_end))
         seated = [share(among, self.beam) for among in candidates]
-        living = [
-            share([one for one in among if one.token != self.model.eos], self.beam) for among in candidates
-        ]
+        living = [share([one for one in among if one.token != self.model.eos], self.beam) for among in candidates]
         self.coming = [[one.progress for one in _filled(among, self.beam)] for among in living]
         return self._continuations(seated, totals), self._continuations(living, totals)
 

@@ -140,12 +140,12 @@ def check_constraints(model: StepModel, requests: Sequence[Request], limits: Seq
     ]
     for number, limit, place, alternatives in given:
         bare = [tokens[tokens[0] == model.bos :] for tokens in alternatives]
-        name = f"constraint {place} of sentence {number} (ids {' '.join(map(str, min(bare, key=len)))})"
+        shown = sorted(bare, key=len)[0]
+        name = f"constraint {place} of sentence {number} (ids {' '.join(map(str, shown))})"
         if any(special & set(tokens) or not tokens for tokens in bare):
             raise SightlineError(f"{name} holds padding, an end symbol, or a start symbol that is not first")
-        shortest = min(map(len, bare))
-        if shortest > limit:
+        if len(shown) > limit:
             raise SightlineError(
-                f"{name} needs {shortest} tokens, and this translation may have {limit}: "
+                f"{name} needs {len(shown)} tokens, and this translation may have {limit}: "
                 "leave it out, or raise max_length, max_ratio or max_extra"
             )

@@ -23,7 +23,7 @@ from sightline.hypothesis import SearchOptions
 
 @dataclass(frozen=True)
 class Written:
-    """What rows have written: `tokens` `(R, t)`, without the start symbol, and each row's sentence, `sentences` `(R,)`."""
+    """What rows have written: `tokens` `(R, t)` without the start symbol, and `sentences` `(R,)`, each row's own."""
 
     tokens: Tensor
     sentences: Tensor
