@@ -93,7 +93,12 @@ def best_continuations(
 
 
 class Choice(Protocol):
-    """Which continuations are taken. It may keep something for each live hypothesis, which follows them by `keep`."""
+    """Which continuations are taken. It may keep something for each live hypothesis, which follows them by `keep`.
+
+    `hopes` `(A,)`: the best total among those chosen to live on that are still to meet a constraint; None without any.
+    """
+
+    hopes: Tensor | None
 
     def __call__(
         self, log_probs: Tensor, scores: Tensor, totals: Tensor, may_end: bool
@@ -115,6 +120,8 @@ class Choice(Protocol):
 
 class BestFirst:
     """The choice of plain beam search: by score alone."""
+
+    hopes: Tensor | None = None
 
     def __init__(self, model: StepModel, beam: int) -> None:
         self.model, self.beam = model, beam
@@ -239,7 +246,10 @@ class Beam:
         """`(A,)`: True for sentences whose search is over."""
         # With fewer than n finished the least of the best is minus infinity, which only a beam without life falls to.
         hopeless = live.totals[:, 0] / self.ceilings <= self.best[:, -1]
-        return hopeless | (self.finished >= self.enough) | (self.limits <= len(self.trace))
+        enough = self.finished >= self.enough
+        if self.choice.hopes is not None:
+            enough = enough & (self.choice.hopes / self.ranking.length(len(self.trace) + 1) <= self.best[:, 0])
+        return hopeless | enough | (self.limits <= len(self.trace))
 
     def _cut(self, done: Tensor, ended: Tensor) -> None:
         """Notes, where a search is over with fewer than n finished, the hypotheses that were alive before this step."""

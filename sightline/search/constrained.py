@@ -5,14 +5,16 @@ Shapes: B sentences, A of them still searched, K hypotheses a sentence (one befo
 The beam's seats are shared among banks, one for each number of tokens that the constraints still need, so that
 hypotheses which have written some of them do not have to compete with those that have written none. Candidates are the
 continuations of plain beam search, every live hypothesis's best continuation, and every token that brings one of its
-constraints nearer. Nothing ends that still needs a token. With no constraints there is one bank, and this is plain beam
-search. Candidates are handled sentence by sentence in lists: they are few beside the model's work.
+constraints nearer. Nothing ends that still needs a token, and those that need nothing are a beam of their own when ends
+are judged. A search does not stop while a hypothesis that still needs something does better than the best finished one,
+which may have written its words too early. With no constraints there is one bank, and this is plain beam search.
+Candidates are handled sentence by sentence in lists: they are few beside the model's work.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 
@@ -73,6 +75,10 @@ def with_honoured(hypothesis: Hypothesis, request: Request, bos: int) -> Hypothe
     return replace(hypothesis, honoured=Constraints(request, bos).honoured(hypothesis.tokens))
 
 
+_Continuation = tuple[int, int, float, float]
+"""Slot, token, total score and the token's log-probability."""
+
+
 @dataclass(frozen=True)
 class _Candidate:
     """A continuation of the hypothesis in `slot` by `token`, and what it needs after it."""
@@ -93,20 +99,36 @@ class Banks:
         self.constraints = [Constraints(request, model.bos) for request in requests]  # A
         self.progress = [[constraints.start] for constraints in self.constraints]  # A lists of K
         self.coming = self.progress
+        self.hopes: Tensor | None = None
         every = [id for request in requests for constraint in request.constraints for ids in constraint for id in ids]
         self.highest = max(every, default=0)
 
     def __call__(
         self, log_probs: Tensor, scores: Tensor, totals: Tensor, may_end: bool
     ) -> tuple[Continuations, Continuations]:
-        """See `Choice`: of all candidates those that get a seat, and of those that do not end the same."""
+        """See `Choice`. Ends are judged among the continuations of those that need nothing, a beam of their own."""
         check_width(self.highest, log_probs, "a constraint")
-        scores = self._held_back(scores)
-        candidates = list(self._candidates(log_probs, scores, totals, may_end))
-        seated = [share(among, self.beam) for among in candidates]
-        living = [share([one for one in among if one.token != self.model.eos], self.beam) for among in candidates]
+        needs = [
+            [constraints.need(progress) for progress in among]
+            for constraints, among in zip(self.constraints, self.progress, strict=True)
+        ]
+        needy = torch.tensor(needs, device=totals.device) > 0  # (A, K)
+        eos = torch.tensor([self.model.eos], device=scores.device)
+        ends = scores.index_select(1, eos).masked_fill(needy.flatten()[:, None], -torch.inf)
+        scores = scores.index_copy(1, eos, ends)
+        ending, reached = (
+            best_continuations(self.model, log_probs, scores, among, self.beam, may_end)
+            for among in (totals.masked_fill(needy, -torch.inf), totals)
+        )
+        extra = self._wanted(log_probs, scores, totals, may_end)
+        living = [
+            share(self._living(place, [*_listed(ending, place), *_listed(reached, place), *extra[place]]), self.beam)
+            for place in range(len(totals))
+        ]
         self.coming = [[one.progress for one in _filled(among, self.beam)] for among in living]
-        return self._continuations(seated, totals), self._continuations(living, totals)
+        needing = [[one.total for one in among if one.need] for among in living]
+        self.hopes = totals.new_tensor([max(among, default=-torch.inf) for among in needing])
+        return ending, self._continuations(living, totals)
 
     def keep(self, going: Tensor) -> None:
         """See `Choice`."""
@@ -118,42 +140,21 @@ class Banks:
         """See `Choice`."""
         return sum(self.constraints[place].met(self.progress[place][slot]))
 
-    def _held_back(self, scores: Tensor) -> Tensor:
-        """The scores without the end for those that still need something."""
-        needy = [
-            constraints.need(progress) > 0
-            for constraints, among in zip(self.constraints, self.progress, strict=True)
-            for progress in among
-        ]
-        if not any(needy):
-            return scores
-        ends = scores[:, self.model.eos].masked_fill(torch.tensor(needy, device=scores.device), -torch.inf)
-        return scores.index_copy(1, torch.tensor([self.model.eos], device=scores.device), ends[:, None])
+    def _living(self, place: int, found: list[_Continuation]) -> list[_Candidate]:
+        """The different ones of a sentence's continuations that are possible and do not end, best first.
 
-    def _candidates(
-        self, log_probs: Tensor, scores: Tensor, totals: Tensor, may_end: bool
-    ) -> Iterator[list[_Candidate]]:
-        """Each sentence's candidates, best first; ties as in plain beam search."""
-        reached = best_continuations(self.model, log_probs, scores, totals, self.beam, may_end)
-        parts = (reached.parents, reached.tokens, reached.totals, reached.log_probs)
-        plain = zip(*(part.tolist() for part in parts), strict=True)
-        extra = self._wanted(log_probs, scores, totals, may_end)
-        for constraints, among, values, more in zip(self.constraints, self.progress, plain, extra, strict=True):
-            kept = {}
-            for slot, token, total, own in [*zip(*values, strict=True), *more]:
-                if total > -torch.inf and (slot, token) not in kept:
-                    ends = token == self.model.eos
-                    progress = among[slot] if ends else constraints.advance(among[slot], token)
-                    kept[slot, token] = _Candidate(total, own, token, slot, progress, constraints.need(progress))
-            yield sorted(kept.values(), key=lambda one: (-one.total, one.slot, one.token))
-
-    def _wanted(
-        self, log_probs: Tensor, scores: Tensor, totals: Tensor, may_end: bool
-    ) -> list[list[tuple[int, int, float, float]]]:
-        """For each sentence every hypothesis's best continuation, and those its constraints want.
-
-        Slot, token, total and log-probability of each.
+        Ties go as in plain beam search: to the better hypothesis, then to the lower id.
         """
+        constraints, among = self.constraints[place], self.progress[place]
+        kept = {}
+        for slot, token, total, log_prob in found:
+            if total > -torch.inf and token != self.model.eos and (slot, token) not in kept:
+                progress = constraints.advance(among[slot], token)
+                kept[slot, token] = _Candidate(total, log_prob, token, slot, progress, constraints.need(progress))
+        return sorted(kept.values(), key=lambda one: (-one.total, one.slot, one.token))
+
+    def _wanted(self, log_probs: Tensor, scores: Tensor, totals: Tensor, may_end: bool) -> list[list[_Continuation]]:
+        """For each sentence every hypothesis's best continuation, and those its constraints want."""
         values, ids = next_tokens(self.model, scores, 1, may_end)
         best = ids.gather(1, values.argmax(1, keepdim=True))[:, 0].tolist()
         alive = (values > -torch.inf).any(1).tolist()
@@ -167,7 +168,7 @@ class Banks:
         where = tuple(torch.tensor(part, dtype=torch.long, device=scores.device) for part in (rows, tokens))
         sums = (totals.flatten()[where[0]] + scores[where].double()).tolist()
         own = log_probs[where].double().tolist()
-        found: list[list[tuple[int, int, float, float]]] = [[] for _ in self.constraints]
+        found: list[list[_Continuation]] = [[] for _ in self.constraints]
         for row, token, total, log_prob in zip(rows, tokens, sums, own, strict=True):
             found[row // width].append((row % width, token, total, log_prob))
         return found
@@ -204,6 +205,12 @@ def share(candidates: list[_Candidate], seats: int) -> list[_Candidate]:
             given[one.need] -= 1
             chosen.append(one)
     return chosen
+
+
+def _listed(found: Continuations, place: int) -> list[_Continuation]:
+    """The continuations of one sentence."""
+    parts = (found.parents, found.tokens, found.totals, found.log_probs)
+    return list(zip(*(part[place].tolist() for part in parts), strict=True))
 
 
 def _filled(candidates: list[_Candidate], count: int) -> list[_Candidate]:
