@@ -5,6 +5,7 @@ Shapes: B sentences, S source positions, T target positions, d width, L layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -21,6 +22,10 @@ class Tokens:
     def to(self, device: torch.device) -> Tokens:
         return Tokens(self.ids.to(device), self.mask.to(device))
 
+    def rows(self, index: Tensor) -> Tokens:
+        """Only these sentences, by their numbers `(B',)`."""
+        return Tokens(self.ids[index], self.mask[index])
+
 
 @dataclass(frozen=True)
 class Features:
@@ -31,6 +36,10 @@ class Features:
 
     def to(self, device: torch.device) -> Features:
         return Features(self.values.to(device), self.mask.to(device))
+
+    def rows(self, index: Tensor) -> Features:
+        """Only these sentences, by their numbers `(B',)`."""
+        return Features(self.values[index], self.mask[index])
 
 
 Source = Tokens | Features
@@ -52,6 +61,13 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         targets = None if self.targets is None else self.targets.to(device)
         return Batch(tuple(source.to(device) for source in self.sources), targets, self.indices)
+
+    def rows(self, places: Sequence[int]) -> Batch:
+        """Only these sentences, in this order and as often as they are named; padding stays."""
+        index = torch.tensor(places, dtype=torch.long, device=self.sources[0].mask.device)
+        targets = None if self.targets is None else self.targets.rows(index)
+        indices = tuple(self.indices[place] for place in places) if self.indices else ()
+        return Batch(tuple(source.rows(index) for source in self.sources), targets, indices)
 
     @property
     def size(self) -> int:

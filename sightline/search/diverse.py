@@ -14,25 +14,31 @@ The rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from sightline.batch import Batch
-from sightline.hypothesis import Hypothesis, SearchOptions
-from sightline.search.beam import Beam, Continuations
+from sightline.hypothesis import Hypothesis, Request, SearchOptions
+from sightline.search.beam import Beam, BestFirst, Continuations
 from sightline.search.protocol import Step, StepModel
 from sightline.state import State
 
 
 @torch.no_grad()
-def diverse_beam_search(model: StepModel, batch: Batch, options: SearchOptions | None = None) -> list[list[Hypothesis]]:
+def diverse_beam_search(
+    model: StepModel,
+    batch: Batch,
+    options: SearchOptions | None = None,
+    requests: Sequence[Request] | None = None,
+) -> list[list[Hypothesis]]:
     """Up to `n_best` different hypotheses a sentence, best first, in batch order; with one group it is beam search.
 
     There are fewer when groups came to the same ones.
     """
-    groups = _Groups(model, batch, options or SearchOptions())
+    groups = _Groups(model, batch, options or SearchOptions(), requests)
     tokens = torch.full((batch.size,), model.bos, device=batch.sources[0].mask.device)
     state = model.start(batch)
     while groups.going:
@@ -43,11 +49,14 @@ def diverse_beam_search(model: StepModel, batch: Batch, options: SearchOptions |
 class _Groups:
     """The search of one batch, a beam for each group. All beams have the same sentences, in the same order."""
 
-    def __init__(self, model: StepModel, batch: Batch, options: SearchOptions) -> None:
+    def __init__(
+        self, model: StepModel, batch: Batch, options: SearchOptions, requests: Sequence[Request] | None
+    ) -> None:
         self.options = options
         self.width = options.beam // options.groups  # W
         part = replace(options, groups=1, beam=self.width, n_best=min(options.n_best, self.width))
-        self.beams = [Beam(model, batch, part) for _ in range(options.groups)]
+        self.choices = [BestFirst(model, self.width) for _ in range(options.groups)]
+        self.beams = [Beam(model, batch, part, requests, choice) for choice in self.choices]
 
     @property
     def going(self) -> bool:
@@ -81,10 +90,10 @@ class _Groups:
         for group, beam in enumerate(self.beams):
             log_probs = self._rows(step.log_probs, group, count)
             weights = None if step.weights is None else self._rows(step.weights, group, count)
-            steered = log_probs
             if group and self.options.diversity:
-                steered = log_probs - self.options.diversity * taken.repeat_interleave(len(log_probs) // count, 0)
-            live, done = beam.choose(log_probs, steered, weights)
+                penalty = self.options.diversity * taken
+                self.choices[group].penalty = penalty.repeat_interleave(len(log_probs) // count, 0)
+            live, done = beam.choose(log_probs, weights)
             taken.scatter_add_(1, live.tokens, (live.totals > -torch.inf).to(taken.dtype))
             # What has a total of minus infinity neither ends nor lives on nor is cut: from now on the group is silent.
             lives.append(replace(live, totals=live.totals.masked_fill(done[:, None], -torch.inf)))

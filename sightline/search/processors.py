@@ -85,7 +85,10 @@ class CoveragePenalty:
 
 
 class Ranking:
-    """What finished hypotheses are compared by: log P(Y) / length penalty + coverage penalty."""
+    """What finished hypotheses are compared by: log P(Y) / length penalty + coverage penalty.
+
+    With a repetition penalty log P(Y) is the sum of the penalised log-probabilities.
+    """
 
     def __init__(self, options: SearchOptions) -> None:
         self.length = length_penalty(options.length_penalty, options.alpha)
@@ -102,9 +105,13 @@ class Ranking:
             scores = scores + self.coverage(coverage, mask)
         return scores
 
-    def score_of(self, hypothesis: Hypothesis) -> float:
-        """The score of one hypothesis, from what it carries."""
-        log_prob = torch.tensor([hypothesis.log_prob], dtype=torch.double)
+    def score_of(self, hypothesis: Hypothesis, total: float | None = None) -> float:
+        """The score of one hypothesis, from what it carries.
+
+        `total` is the sum of the scores its tokens were chosen by, where controls changed them: by default `log_prob`.
+        """
+        total = hypothesis.log_prob if total is None else total
+        log_prob = torch.tensor([total], dtype=torch.double)
         coverage = None if hypothesis.weights is None else torch.from_numpy(hypothesis.weights).sum(0, keepdim=True)
         mask = torch.ones(1, 1, dtype=torch.bool)  # padding's columns are already gone
         return float(self.score(log_prob, len(hypothesis.token_log_probs), coverage, mask))

@@ -17,7 +17,7 @@ The rules:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +32,7 @@ from sightline.search.candidates import top
 from sightline.search.lengths import length_limits
 from sightline.search.processors import Ranking
 from sightline.search.protocol import Step, StepModel
+from sightline.search.steering import Steering, checked_requests
 from sightline.search.trace import Ending, Trace
 from sightline.state import State
 
@@ -42,7 +43,6 @@ COINS = 32
 SLACK = 1e-6
 
 
-@torch.no_grad()
 def sample_search(
     model: StepModel,
     batch: Batch,
@@ -53,11 +53,9 @@ def sample_search(
 
     A sentence's seed is its request's, or else `options.seed`.
     """
-    sampler = _Sampler(model, batch, options or SearchOptions(), requests or [Request()] * batch.size)
-    tokens = torch.full_like(sampler.samples, model.bos).flatten()
-    state = model.start(batch).expand(sampler.samples.size(1))
-    while len(sampler.sentences):
-        tokens, state = sampler.advance(model.step(tokens, state))
+    sampler = Sampler(model, batch, options or SearchOptions(), requests)
+    for _ in sampler.steps():
+        pass
     return sampler.results()
 
 
@@ -131,14 +129,17 @@ def random_numbers(keys: Sequence[int], samples: int, step: int) -> NDArray[np.f
     return (np.stack(raw).reshape(-1, samples, COINS) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-class _Sampler:
+class Sampler:
     """The samples of one batch. What is indexed by A and K shrinks as samples end.
 
     A slot that is not `alive` is a twin of the sentence's first that is, so that a model never reads what it forbade.
     """
 
-    def __init__(self, model: StepModel, batch: Batch, options: SearchOptions, requests: Sequence[Request]) -> None:
-        self.model = model
+    def __init__(
+        self, model: StepModel, batch: Batch, options: SearchOptions, requests: Sequence[Request] | None = None
+    ) -> None:
+        requests = checked_requests(model, batch, requests)
+        self.model, self.batch = model, batch
         self.options = options
         self.ranking = Ranking(options)
         self.trace = Trace()
@@ -148,18 +149,28 @@ class _Sampler:
             check_seed(seed)
         self.keys = sentence_keys(batch, seeds)
         mask = self.mask = batch.sources[0].mask  # (B, S)
-        self.limits = length_limits(model, batch, options).to(mask.device)  # (B,)
+        self.limits = length_limits(model, batch, options, requests).to(mask.device)  # (B,)
+        self.steering = Steering(model, batch, options, requests, width=options.samples)
         self.sentences = torch.arange(batch.size, device=mask.device)  # (A,)
         self.samples = torch.arange(options.samples, device=mask.device).repeat(
             batch.size, 1
         )  # (A, K), which in a slot
         self.alive = torch.ones_like(self.samples, dtype=torch.bool)  # (A, K)
 
-    def advance(self, step: Step) -> tuple[Tensor, State]:
+    @torch.no_grad()
+    def steps(self) -> Iterator[Tensor]:
+        """Draws until all samples have ended; gives, after each step, the new tokens `(R,)` of those that have not."""
+        tokens = torch.full_like(self.samples, self.model.bos).flatten()
+        state = self.model.start(self.batch).expand(self.samples.size(1))
+        while len(self.sentences):
+            tokens, state = self._advance(self.model.step(tokens, state))
+            yield tokens
+
+    def _advance(self, step: Step) -> tuple[Tensor, State]:
         """Takes one step of the model; gives the next tokens `(R,)` and the state of what goes on."""
         self.ranking.check(step.weights, self.mask)
         number = len(self.trace)  # of this step, from 0, and so of the tokens before it
-        allowed = self._allowed(step.log_probs, number >= self.options.min_length)
+        allowed = self._allowed(self.steering(step.log_probs), number >= self.options.min_length)
         tokens = self._draw(allowed, number)
         possible = allowed.gather(1, tokens) > -torch.inf
         log_probs = step.log_probs.gather(1, tokens).double()
@@ -169,6 +180,7 @@ class _Sampler:
         if not stopped.any():
             slots = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
             self.trace.add(self.sentences, slots, tokens, log_probs, step.weights)
+            self.steering.follow(torch.arange(tokens.numel(), device=tokens.device), tokens.flatten())
             return tokens.flatten(), step.state
         self._note(stopped, ended, log_probs, number)
         return self._pack(step, stopped, tokens, log_probs)
@@ -215,6 +227,7 @@ class _Sampler:
         state = step.state if len(going) == len(alive) else step.state.keep(going)
         offsets = torch.arange(len(going), device=going.device)[:, None] * before
         state = replace(state.reorder((offsets + order[going]).flatten()), width=after)
+        self.steering.follow((going[:, None] * before + order[going]).flatten(), tokens[going].flatten())
         self.sentences, self.alive = self.sentences[going], alive[going]
         self.samples = self.samples.gather(1, order)[going]
         return tokens[going].flatten(), state

@@ -21,7 +21,7 @@ class Ending:
     """Where a hypothesis ends: in slot `slot` of `sentence`, having chosen a token at each step before `step`.
 
     `end_log_prob` is that of the end symbol, predicted at `step`, or None when the hypothesis was cut there.
-    `score` is what ranks it, where search computes that on the way.
+    `score` is what ranks it, or what is to be known of it for that; `met` is how many constraints it has met.
     """
 
     sentence: int
@@ -29,6 +29,7 @@ class Ending:
     slot: int
     end_log_prob: float | None
     score: float = 0.0
+    met: int = 0
 
 
 class Trace:
