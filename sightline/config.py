@@ -105,7 +105,7 @@ class ModelConfig(Section):
     norm_position: Literal["pre", "post"] = Field(
         "pre", description="transformer: normalise before or after a sublayer"
     )
-    activation: Literal["relu", "gelu", "gelu_tanh", "geglu", "swiglu"] = Field(
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = Field(
         "relu", description="transformer: feed-forward's"
     )
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
