@@ -21,8 +21,8 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class TextConfig(Section):
     """How text becomes tokens."""
 
-    tokenizer: Literal["unigram", "bpe", "word", "char"] = Field(
-        "unigram", description="subwords (unigram or bpe), whole words split at spaces, or characters"
+    tokenizer: Literal["unigram", "bpe", "word", "char", "marian"] = Field(
+        "unigram", description="subwords (unigram or bpe), words split at spaces, char, or an imported model's (marian)"
     )
     joint: bool = Field(True, description="one vocabulary for both sides (else one each)")
     vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")

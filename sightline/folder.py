@@ -44,7 +44,7 @@ class Tokenizers:
     @property
     def sizes(self) -> Sizes:
         """Vocabulary sizes, as the recipes want them."""
-        return Sizes(self.source.size, self.target.size, self.source is self.target)
+        return Sizes(self.source.size, self.target.size, self.source.same_entries(self.target))
 
 
 @dataclass(frozen=True)

@@ -130,21 +130,13 @@ class CTranslate2Engine:
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         # The longest first, so that no worker is left with much to do when the others have ended.
         batches = [part.tolist() for part in reversed(ordered_batches(lengths, max(1, BATCH_TOKENS // options.beam)))]
-        running = [self._start(sources, part, max(limits[index] for index in part) + 1, task) for part in batches]
-        found: dict[int, list[Found]] = {}
-        doubtful: dict[int, bool] = {}
-        for part, results in zip(batches, running, strict=True):
-            for index, result in zip(part, results, strict=True):
-                each = found[index] = self._read(result.result())
-                nonsense = any(one.emitted_nonsense for one in each)
-                if nonsense or not all(one.finished and len(one.ids) <= limits[index] + 1 for one in each):
-                    doubtful[index] = nonsense
-            watch(len(part))
-        found |= self._again(sources, doubtful, limits, task)
+        found = self._searched(sources, batches, limits, task, watch)
+        nonsense = [index for index, each in found.items() if any(one.emitted_nonsense for one in each)]
+        found |= self._searched(sources, [[index] for index in nonsense], limits, task, suppress=True)
+        found |= self._at_limit(sources, found, limits, task, set(nonsense))
         every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
-        if task.token_scores or options.min_length:
-            return self._scored(sources, every, range(len(sources)), options)
-        return self._scored(sources, every, [index for index, nonsense in doubtful.items() if nonsense], options)
+        anew = range(len(sources)) if task.token_scores or options.min_length else nonsense
+        return self._scored(sources, every, anew, options)
 
     def token_log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
         """See `Engine`."""
@@ -173,13 +165,20 @@ class CTranslate2Engine:
         return [self.source_names[id] for id in source]
 
     def _start(
-        self, sources: Sequence[Ids], part: list[int], most: int, task: Task, every: bool = False, suppress: bool = False
+        self,
+        sources: Sequence[Ids],
+        part: list[int],
+        most: int,
+        task: Task,
+        every: bool = False,
+        suppress: bool = False,
+        greedy: bool = False,
     ) -> list[Any]:
         """Begins to translate a batch with at most so many tokens, end symbol included; results to wait for.
 
-        With `every`, all that a search was looking at when the limit cut it comes back, not only the n best.
+        With `every`, all that a search was looking at when its limit cut it comes back, not only the n best.
         """
-        options = task.options
+        options = replace(task.options, beam=1, n_best=1) if greedy else task.options
         beam = options.beam
         enough = max(options.n_best, math.ceil(beam * options.patience)) + (beam if every and beam > 1 else 0)
         alpha = options.alpha if options.length_penalty == "average" else 0.0
@@ -201,40 +200,70 @@ class CTranslate2Engine:
             )
         )
 
-    def _read(self, result: Any) -> list[Found]:
-        attention = result.attention or [None] * len(result.hypotheses)
-        return [
-            Found([self.target_ids[name] for name in tokens], score, rows)
-            for tokens, score, rows in zip(result.hypotheses, result.scores, attention, strict=True)
+    def _read(self, result: Any, first: list[float] | None) -> list[Found]:
+        """A result's hypotheses; `first` is the right first row of their attention, where it is not as it came."""
+        found = []
+        for place, (tokens, score) in enumerate(zip(result.hypotheses, result.scores, strict=True)):
+            rows = result.attention[place] if result.attention else None
+            if rows is not None and first is not None:
+                rows = [first, *rows[1:]]
+            found.append(Found([self.target_ids[name] for name in tokens], score, rows))
+        return found
+
+    def _searched(
+        self,
+        sources: Sequence[Ids],
+        batches: list[list[int]],
+        limits: list[int],
+        task: Task,
+        watch: Watch = lambda count: None,
+        **how: bool,
+    ) -> dict[int, list[Found]]:
+        """What batches of sentences, searched side by side, come to; a batch has the limit of its longest sentence."""
+        running = [self._start(sources, part, max(limits[index] for index in part) + 1, task, **how) for part in batches]
+        # Row 0 is the same for all hypotheses of a sentence, and of a beam's first step in a batch CTranslate2 gives
+        # that of another sentence.
+        mend = self._aligns(task) and task.options.beam > 1
+        first = [self._start(sources, part, 1, task, greedy=True) for part in batches] if mend else []
+        found: dict[int, list[Found]] = {}
+        for place, (part, results) in enumerate(zip(batches, running, strict=True)):
+            for number, (index, result) in enumerate(zip(part, results, strict=True)):
+                row = first[place][number].result().attention[0][0] if mend else None
+                found[index] = self._read(result.result(), row)
+            watch(len(part))
+        return found
+
+    def _at_limit(
+        self,
+        sources: Sequence[Ids],
+        found: dict[int, list[Found]],
+        limits: list[int],
+        task: Task,
+        suppressed: set[int],
+    ) -> dict[int, list[Found]]:
+        """The n best of those sentences whose search came to a limit: what has ended first, then what it cut."""
+        open_ones = [
+            index
+            for index, each in found.items()
+            if not all(one.finished and len(one.ids) <= limits[index] + 1 for one in each)
         ]
 
-    def _again(
-        self, sources: Sequence[Ids], doubtful: dict[int, bool], limits: list[int], task: Task
-    ) -> dict[int, list[Found]]:
-        """The n best of sentences that need their own limits: what has ended first, then what the limit cut.
-
-        `doubtful` tells of each whether padding and the start symbol must be suppressed.
-        """
-
-        def searched(more: int, which: list[int]) -> dict[int, list[Found]]:
-            running = {
-                index: self._start(sources, [index], limits[index] + more, task, every=True, suppress=doubtful[index])
-                for index in which
-            }
-            return {
-                index: [one for one in self._read(result.result()) if not one.emitted_nonsense]
-                for index, (result,) in running.items()
-            }
+        def searched(which: list[int], most: list[int]) -> dict[int, list[Found]]:
+            result: dict[int, list[Found]] = {}
+            for suppress in (False, True):
+                alone = [[index] for index in which if (index in suppressed) == suppress]
+                result |= self._searched(sources, alone, most, task, every=True, suppress=suppress)
+            return {index: [one for one in each if not one.emitted_nonsense] for index, each in result.items()}
 
         count = task.options.n_best
-        found = {index: [one for one in each if one.finished] for index, each in searched(1, list(doubtful)).items()}
-        short = [index for index, each in found.items() if len(each) < count]
-        cut = searched(0, [index for index in short if limits[index]])
+        done = {index: [one for one in each if one.finished] for index, each in searched(open_ones, limits).items()}
+        short = [index for index, each in done.items() if len(each) < count]
+        cut = searched([index for index in short if limits[index]], [limit - 1 for limit in limits])
+        nothing = [Found([], 0.0, [] if self._aligns(task) else None)]
         for index in short:
-            known = [one.ids[:-1] for one in found[index]]
-            nothing = [Found([], 0.0, [] if self._aligns(task) else None)]
-            found[index] += [one for one in cut.get(index, nothing) if not one.finished and one.ids not in known]
-        return {index: each[:count] for index, each in found.items()}
+            known = [one.ids[:-1] for one in done[index]]
+            done[index] += [one for one in cut.get(index, nothing) if not one.finished and one.ids not in known]
+        return {index: each[:count] for index, each in done.items()}
 
     def _scored(
         self, sources: Sequence[Ids], found: list[list[Hypothesis]], which: Sequence[int], options: SearchOptions
