@@ -13,6 +13,7 @@ import typer
 
 from sightline import __version__
 from sightline.cli_runs import average, report, train
+from sightline.cli_shards import Cluster, Sharding, ShardLines, Workers, form
 from sightline.console import bar, keeping, presented, run, say, standard_input, watched
 from sightline.errors import SightlineError
 
@@ -69,13 +70,17 @@ app.command()(train)
 def translate(
     model: Model,
     file: Annotated[
-        Path | None, typer.Argument(help="Lines to translate (plain or .gz); default: standard input.")
+        Path | None,
+        typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default: standard input."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Where to write; default: standard output.")] = None,
     beam: Beam = None,
     n_best: Annotated[int, typer.Option(min=1, help="Translations for each line, best first.")] = 1,
     align: Annotated[bool, typer.Option("--align", help="Add word links, source-target, after a tab.")] = False,
     as_json: Json = False,
+    workers: Workers = None,
+    shard_lines: ShardLines = None,
+    cluster: Cluster = None,
 ) -> None:
     """Translate lines: one line in, one line out, in order.
 
@@ -87,10 +92,18 @@ def translate(
     check_writable(output)
     if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
         raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
+    options = {"beam": beam, "n_best": n_best}
+    sharding = Sharding(workers, shard_lines, cluster)
+    if sharding.wanted(file, output):
+        from sightline.sharding.job import Job
+
+        assert file is not None
+        assert output is not None
+        sharding.run(file, output, Job(model, options, align, form(output, as_json)))
+        return
     translator = load(model)
     if align:
         translator.check_attention()
-    options = {"beam": beam, "n_best": n_best}
     lines = translated(translator, file, align, options, show=output is not None or not sys.stdout.isatty())
     shown = enumerate(lines)
     if output is None:

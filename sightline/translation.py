@@ -56,3 +56,8 @@ class Translation:
         if self.others:
             values["others"] = [other.as_dict() for other in self.others]
         return values
+
+
+def nothing(source: str, align: bool) -> Translation:
+    """The translation of a line that holds nothing, or that gets none."""
+    return Translation(source, "", 0.0, 0.0, [], [], [], True, links=[] if align else None)

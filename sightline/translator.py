@@ -22,7 +22,7 @@ from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
 from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.limits import most_tokens
 from sightline.text import EOS
-from sightline.translation import Translation
+from sightline.translation import Translation, nothing
 
 # So many lines are sorted by length together; larger would batch a little better and answer later.
 LINES_AT_ONCE = 2_000
@@ -99,6 +99,11 @@ class Translator:
             _check_length(tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
             _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
 
+    def refusal(self, line: str) -> str | None:
+        """Why a source line cannot be translated: it is too long. None when it can."""
+        most, _ = self._most_tokens()
+        return _too_long(self.files.tokenizers.source.encode(line), most)
+
     def check_attention(self) -> None:
         """Refuses a model that has no alignment to show."""
         if not has_attention(self.config.model):
@@ -140,7 +145,7 @@ class Translator:
             best, *others = [next(rest) for _ in hypotheses]
             done[index] = replace(best, others=others)
         for index in range(len(encoded)):
-            yield done.get(index) or _nothing(lines[index], task.align)
+            yield done.get(index) or nothing(lines[index], task.align)
         if failure is not None:
             raise failure
 
@@ -231,16 +236,15 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
 
 
 def _check_length(ids: list[int], most: int, where: str) -> None:
-    if len(ids) > most:
-        raise SightlineError(
-            f"{where}: {len(ids):,} tokens, more than the {most:,} that this model takes at once: "
-            "split the line into sentences"
-        )
+    reason = _too_long(ids, most)
+    if reason is not None:
+        raise SightlineError(f"{where}: {reason}")
 
 
-def _nothing(line: str, align: bool) -> Translation:
-    """The translation of an empty line."""
-    return Translation(line, "", 0.0, 0.0, [], [], [], True, links=[] if align else None)
+def _too_long(ids: list[int], most: int) -> str | None:
+    if len(ids) <= most:
+        return None
+    return f"{len(ids):,} tokens, more than the {most:,} that this model takes at once: split the line into sentences"
 
 
 def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
