@@ -16,14 +16,19 @@ if TYPE_CHECKING:
     from sightline.sharding.parts import Summary
 
 CLUSTERS = ("ray",)
+MOST_WORKERS = 8  # unless more are asked for: each holds the model in memory
 
 Workers = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Translate FILE in shards, with so many processes; interrupted, the same command goes on."
+        min=1,
+        help="Translate FILE in shards, with so many processes (one a processor, up to 8); if it is broken off, the "
+        "same command goes on.",
     ),
 ]
-ShardLines = Annotated[int | None, typer.Option(min=1, help="Lines of a shard (4,000); more than that are cut anyway.")]
+ShardLines = Annotated[
+    int | None, typer.Option(min=1, help="Lines of a shard (4,000); a longer FILE is cut whenever there is --output.")
+]
 Cluster = Annotated[
     str | None, typer.Option("--engine-cluster", help="ray: the shards on the machines of a Ray cluster.")
 ]
@@ -68,6 +73,7 @@ class Sharding:
 
     def run(self, file: Path, output: Path, job: Job) -> None:
         """Translates the file, and says what came out."""
+        from sightline.performance import available_processors
         from sightline.sharding.run import SHARD_LINES, on_this_machine, translate_file
 
         if self.cluster is not None:
@@ -75,7 +81,7 @@ class Sharding:
 
             runner = on_ray(job, self.workers)
         else:
-            runner = on_this_machine(job, self.workers or 1)
+            runner = on_this_machine(job, self.workers or min(available_processors(), MOST_WORKERS))
         summary = translate_file(job, file, output, runner, self.lines or SHARD_LINES, say)
         _report(summary, output)
 

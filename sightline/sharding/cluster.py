@@ -17,6 +17,7 @@ from sightline.errors import SightlineError
 from sightline.performance import available_processors
 from sightline.sharding.inputs import cut
 from sightline.sharding.job import Job, Translated
+from sightline.sharding.pool import share
 from sightline.sharding.run import Runner
 
 if TYPE_CHECKING:
@@ -68,28 +69,29 @@ def _dataset(ray: Any, job: Job, workers: int | None, plan: tuple[Path, int, fro
 
     resources = ray.cluster_resources()
     count = workers or max(1, int(resources.get("CPU", 1)))
-    share = {"num_cpus": max(1, int(resources.get("CPU", 1)) // count)}
-    if resources.get("GPU", 0):
-        share["num_gpus"] = min(1, resources["GPU"] / count)
+    processors = max(1, int(resources.get("CPU", 1)) // count)
+    gpus = min(1, resources.get("GPU", 0) / count)
     # Reading claims no processor, which also keeps Ray from moving it into the actors: one of them would get all.
     shards = ray.data.read_datasource(Shards(), override_num_blocks=1, ray_remote_args={"num_cpus": 0})
     return shards.map_batches(
         Actor,
-        fn_constructor_args=(job,),
+        fn_constructor_args=(job, processors),
         batch_size=1,
         batch_format="pyarrow",
         compute=ActorPoolStrategy(size=count),
+        num_cpus=processors,
+        num_gpus=gpus,
         max_task_retries=1,
-        **share,
     )
 
 
 class Actor:
     """A model on some machine."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, processors: int) -> None:
         from sightline.sharding.worker import ShardTranslator
 
+        os.environ.update(share(processors))
         self.mistake: str | None = None
         try:
             self.translate = ShardTranslator(job)

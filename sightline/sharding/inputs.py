@@ -91,13 +91,17 @@ def _text_lines(path: Path, watch: Watch) -> Iterator[str | Refused]:
 def _raw_lines(path: Path, watch: Watch) -> Generator[tuple[bytes, bool]]:
     """Lines of bytes, and whether each is whole: of one that is too long only the beginning is kept."""
     number = 0
-    with unpacked(path, lambda: f", after line {number}" if number else "", watch) as stream:
+    # Of a packed file only the blocks that are read can be told, of a plain one every line.
+    packed = path.suffix.lower() in PACKED
+    with unpacked(path, lambda: f", after line {number}" if number else "", watch if packed else ignore) as stream:
         while line := stream.readline(LONGEST_LINE):
-            piece, whole = line, True
+            piece, size = line, len(line)
             while len(piece) == LONGEST_LINE and not piece.endswith(b"\n"):
                 piece = stream.readline(LONGEST_LINE)
-                whole = whole and not piece
-            yield line, whole
+                size += len(piece)
+            if not packed:
+                watch(size)
+            yield line, size == len(line)
             number += 1
 
 

@@ -19,20 +19,19 @@ LONGEST_QUOTE = 200  # characters of a failed line that its record keeps
 class Job:
     """How every shard is translated.
 
-    `options` are those of `Translator.stream`. `form` is what the output consists of: lines of text as `translate`
-    prints them, JSON objects, or rows of a Parquet table.
+    `options` are those of `Translator.stream`, `loading` those of `sightline.load`. `form` is what the output consists
+    of: lines of text as `translate` prints them, JSON objects, or rows of a Parquet table.
     """
 
     model: Path
     options: dict[str, Any] = field(default_factory=dict)
     align: bool = False
     form: str = TEXT
-    engine: str = "auto"
-    device: str | None = None
+    loading: dict[str, Any] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:
         """All that the output depends on beside the model and the input, without what was left open."""
-        values = {**self.options, "align": self.align, "form": self.form, "engine": self.engine, "device": self.device}
+        values = {**self.options, **self.loading, "align": self.align, "form": self.form}
         return {name: value for name, value in sorted(values.items()) if value is not None}
 
     def row(self, line: int, one: Translation, failed: bool) -> str:

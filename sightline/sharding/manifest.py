@@ -12,6 +12,7 @@ from sightline.files import failure, sha256
 from sightline.folder import CONFIG, read_config, weights_file
 from sightline.sharding.job import Job
 
+WEIGHTS = ("model.safetensors", "model.bin")  # PyTorch's and CTranslate2's; an export has the second alone
 NAMES = {"input": "another input", "model": "another model (or this one has changed)"}
 
 
@@ -43,7 +44,8 @@ def stamp(source: Path) -> dict[str, int]:
 def model_digests(folder: Path) -> dict[str, str]:
     """Digests of the files that a translation depends on; the tokenizers' are in the configuration, and checked."""
     read_config(folder)
-    return {path.name: sha256(path) for path in (folder / CONFIG, weights_file(folder))}
+    weights = [folder / name for name in WEIGHTS if (folder / name).is_file()] or [weights_file(folder)]
+    return {path.name: sha256(path) for path in (folder / CONFIG, *weights)}
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:

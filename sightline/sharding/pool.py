@@ -14,12 +14,13 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sightline.errors import SightlineError
-from sightline.performance import available_processors
+from sightline.performance import SHARE, available_processors
 from sightline.sharding.job import Job, Shard, Translated, lost
 
 PROGRAM = "from sightline.sharding.worker import serve; serve()"
@@ -60,8 +61,11 @@ class Worker:
 
     def close(self) -> None:
         """Lets an idle one end, and waits for it."""
-        if self._process.returncode is None:
-            self._process.communicate()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with suppress(OSError):  # what a dead one did not read
+                stream.close()
+        self._process.wait()
 
     def _end(self) -> str:
         self.close()
@@ -156,13 +160,20 @@ class Pool:
 def environment(place: int, workers: int) -> dict[str, str]:
     """What a worker finds around it: our modules, its share of the processors, and one of the GPUs."""
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    threads = max(1, available_processors() // workers)
-    given = found.get("OMP_NUM_THREADS", "")
-    found["OMP_NUM_THREADS"] = str(min(threads, int(given)) if given.isdigit() and int(given) else threads)
+    found |= share(max(1, available_processors() // workers))
     gpus = _gpus(found.get("CUDA_VISIBLE_DEVICES"))
     if gpus:
         found["CUDA_VISIBLE_DEVICES"] = gpus[place % len(gpus)]
     return found
+
+
+def share(processors: int) -> dict[str, str]:
+    """The variables that keep a process to so many processors.
+
+    Sums that several threads share are rounded in another order, and would make scores depend on the number of workers.
+    So a product is always one thread's work; an engine may do several batches side by side.
+    """
+    return {"OMP_NUM_THREADS": "1", SHARE: str(processors)}
 
 
 def _gpus(visible: str | None) -> list[str]:

@@ -21,7 +21,7 @@ class ShardTranslator:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.translator = load(job.model, job.device, job.engine)
+        self.translator = load(job.model, **job.loading)
         if job.align:
             self.translator.check_attention()
         self._stream([""], 1)  # options that cannot be are told now and not of every line
