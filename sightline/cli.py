@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,8 @@ from sightline import __version__
 from sightline.cli_exchange import export, import_model
 from sightline.cli_runs import average, report, train
 from sightline.cli_score import score
-from sightline.console import bar, keeping, presented, run, say, standard_input, watched
+from sightline.cli_translate import translate
+from sightline.console import bar, run, say, watched
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -67,66 +68,7 @@ def root(
 app.command()(train)
 
 
-@app.command()
-def translate(
-    model: Model,
-    file: Annotated[
-        Path | None, typer.Argument(help="Lines to translate (plain or .gz); default: standard input.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option(help="Where to write; default: standard output.")] = None,
-    beam: Beam = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Translations for each line, best first.")] = 1,
-    align: Annotated[bool, typer.Option("--align", help="Add word links, source-target, after a tab.")] = False,
-    as_json: Json = False,
-    engine: Annotated[str, typer.Option(help="ctranslate2, pytorch, or auto: the fastest that can do it.")] = "auto",
-    compute: Annotated[
-        str | None, typer.Option(help="What CTranslate2 computes in: float32, or int8, which is faster.")
-    ] = None,
-) -> None:
-    """Translate lines: one line in, one line out, in order.
-
-    With --n-best: `line ||| translation ||| score` (and the links, with --align).
-    """
-    from sightline.files import check_writable
-    from sightline.translator import load
-
-    check_writable(output)
-    if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
-        raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
-    translator = load(model, engine=engine, compute=compute)
-    if align:
-        translator.check_attention()
-    options = {"beam": beam, "n_best": n_best, "token_scores": as_json}
-    lines = translated(translator, file, align, options, show=output is not None or not sys.stdout.isatty())
-    shown = enumerate(lines)
-    if output is None:
-        for number, one in shown:
-            print(presented(number, one, n_best, as_json), flush=True)
-        return
-    with keeping(output) as stream:
-        for number, one in shown:
-            print(presented(number, one, n_best, as_json), file=stream, flush=True)
-
-
-def translated(translator: Translator, file: Path | None, align: bool, options: dict[str, Any], show: bool) -> Any:
-    """Translations of a file's lines, with a progress bar, or of standard input's as they come.
-
-    A file is checked before the work begins; of a stream, the lines before a mistake come out.
-    """
-    from sightline.files import read_lines
-    from sightline.streams import arriving
-    from sightline.translator import LINES_AT_ONCE
-
-    if file is not None:
-        lines = list(read_lines(file))
-        translator.check_lines(lines, str(file))
-        with bar(len(lines), "translating", show) as watch:
-            yield from translator.stream(lines, align, str(file), watch=watch, **options)
-        return
-    first = 1
-    for group in arriving(standard_input(), "standard input", LINES_AT_ONCE):
-        yield from translator.stream(group, align, "standard input", first, **options)
-        first += len(group)
+app.command()(translate)
 
 
 @app.command()

@@ -136,10 +136,11 @@ def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise SightlineError(f"{name}, line {number}: {_not_utf8(line, error)}") from None
+            raise SightlineError(f"{name}, line {number}: {not_utf8(line, error)}") from None
 
 
-def _not_utf8(line: bytes, error: UnicodeDecodeError) -> str:
+def not_utf8(line: bytes, error: UnicodeDecodeError) -> str:
+    """What is wrong with a line of bytes that are no text, and how to mend it."""
     if line.startswith(GZIP_MAGIC):
         return "this is gzipped data; give the file a name that ends in .gz"
     if line.startswith(ZSTD_MAGIC):

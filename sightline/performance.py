@@ -13,6 +13,7 @@ M_MMAP_THRESHOLD = -3
 _LARGEST_INT = 2**31 - 1
 # Some versions of glibc refuse a threshold over 32 MiB.
 _MMAP_THRESHOLDS = (2**30, 32 * 2**20)
+SHARE = "SIGHTLINE_PROCESSORS"
 
 
 def tune_allocator() -> bool:
@@ -46,8 +47,14 @@ def threads(count: int | None = None) -> int:
 
 
 def available_processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Processors this process may use: its affinity, and its container's `quota` file where there is one."""
+    """Processors this process may use: its affinity, and its container's `quota` file where there is one.
+
+    The environment's SIGHTLINE_PROCESSORS makes it fewer, for processes that share them.
+    """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = os.environ.get(SHARE, "")
+    if share.isdigit():
+        allowed = max(1, min(allowed, int(share)))
     try:
         budget, period = quota.read_text().split()
         return max(1, min(allowed, round(int(budget) / int(period))))

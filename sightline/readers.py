@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -172,6 +172,12 @@ def _parse_json(line: str) -> Pair:
 
 
 def _read_parquet(path: Path, watch: Watch) -> Numbered:
+    for row, values in enumerate(parquet_rows(path, Pair._fields, watch), 1):
+        yield row, _checked(path, row, values)
+
+
+def parquet_rows(path: Path, columns: Sequence[str], watch: Watch = ignore) -> Iterator[tuple[Any, ...]]:
+    """The values of these columns, row by row, only some thousands of them in memory; `watch` is told of the bytes."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -181,14 +187,15 @@ def _read_parquet(path: Path, watch: Watch) -> Numbered:
     try:
         with open(path, "rb") as stream, parquet.ParquetFile(stream, page_checksum_verification=True) as file:
             names = file.schema_arrow.names
-            if any(names.count(name) != 1 for name in Pair._fields):
-                raise SightlineError(f"{path}: expected the columns 'source' and 'target', found: {', '.join(names)}")
+            if any(names.count(name) != 1 for name in columns):
+                expected = f"column{'s' * (len(columns) > 1)} {' and '.join(map(repr, columns))}"
+                raise SightlineError(f"{path}: expected the {expected}, found: {', '.join(names)}")
             share = path.stat().st_size / max(file.metadata.num_rows, 1)
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(Pair._fields)):
+            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(columns)):
                 watch(round(share * len(batch)))
-                for values in zip(*(batch.column(name).to_pylist() for name in Pair._fields), strict=True):
+                for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                     row += 1
-                    yield row, _checked(path, row, values)
+                    yield values
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise _broken_parquet(path, row, error) from None
     except OSError as error:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline import links
+from sightline.glossary import TermOutcome
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Translation:
     `score` ranks translations of one source (penalties included), `log_prob` is the sum over tokens. `ids` and
     `tokens` are the model's pieces. `links` are pairs (source word, target word) of `source_words` and `words`; they
     and `weights`, the attention (words, source words) they were read from, are there when an alignment was asked for.
-    `others` are the rest of the n best. `flags` are the signs that it is bad; None when nobody looked for them. Where
+    `others` are the rest of the n best. `terms` tells what became of a glossary's terms. `flags` are the signs that it is bad; None when nobody looked for them. Where
     such a line was translated once more and that was better, `first` is the first attempt; where it was no better,
     `retry` is the second.
     """
@@ -46,6 +47,7 @@ class Translation:
     links: list[tuple[int, int]] | None = None
     weights: NDArray[np.float64] | None = None
     others: list[Translation] = field(default_factory=list)
+    terms: list[TermOutcome] | None = None
     flags: list[Flag] | None = None
     first: Translation | None = None
     retry: Translation | None = None
@@ -70,9 +72,18 @@ class Translation:
             values |= {"source_words": self.source_words, "words": self.words, "alignment": self.alignment}
         if self.others:
             values["others"] = [other.as_dict() for other in self.others]
+        if self.terms is not None:
+            values["terms"] = [
+                {"term": one.term.source, "text": one.text, "honoured": one.honoured} for one in self.terms
+            ]
         if self.flags is not None:
             values["flags"] = [asdict(flag) for flag in self.flags]
         for name, attempt in (("first", self.first), ("retry", self.retry)):
             if attempt is not None:
                 values[name] = attempt.as_dict()
         return values
+
+
+def nothing(source: str, align: bool) -> Translation:
+    """The translation of a line that holds nothing, or that gets none."""
+    return Translation(source, "", 0.0, 0.0, [], [], [], True, links=[] if align else None)

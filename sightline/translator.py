@@ -12,17 +12,20 @@ from typing import Any, overload
 
 import numpy as np
 
-from sightline import links
+from sightline import expectations, links
 from sightline.config import AlignmentConfig, RunConfig
-from sightline.engines.base import Engine, Task, Watch
+from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
 from sightline.errors import SightlineError, nearest
+from sightline.failures import detect
 from sightline.folder import ModelFiles, open_files
 from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
 from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.limits import most_tokens
+from sightline.retries import with_retries
 from sightline.text import EOS
-from sightline.translation import Translation
+from sightline.translation import Translation, nothing
+from sightline.wishes import NAMES, Wishes, read_wishes
 
 NO_HEAD = (
     "this export has no alignment to show: choose a head of the model it was made from (`sightline align --gold FILE "
@@ -63,13 +66,39 @@ class Translator:
     def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
         """Translates one sentence, or several at once.
 
-        Options: `align` (True: word links and attention weights too), `token_scores` (True), `beam`, `n_best`, and the other keys of the
-        `search` section: `length_penalty`, `alpha`, `coverage_penalty`, `min_length`, `max_ratio`, `max_extra`.
+        Options: `align` (True: word links and attention weights too), `token_scores` (True), all of `SearchOptions`
+        (`strategy`, `beam`, `n_best`, `samples`, `no_repeat` …) and of `Wishes` (`prefix`, `glossary`, `forbid` …).
         """
         options = {"align": True, "token_scores": True, **options}
         if isinstance(text, str):
             return next(self.stream([text], **options))
         return list(self.stream(text, **options))
+
+    def live(self, text: str, **options: Any) -> Iterator[str]:
+        """The translation of one sentence as it is made: parts of its text, each as soon as it is certain.
+
+        Greedy search and one sample are certain of every token; a beam of what its hypotheses agree on. Options are
+        those of `translate`, but for what needs the whole.
+        """
+        wishes, rest = read_wishes(options)
+        task = self._task(wishes, rest, align=False, token_scores=False)
+        encoded, failure = self._encode([text], _Place("text", 1))
+        if failure is not None:
+            raise failure
+        if len(encoded[0]) == 1:
+            return
+        tokenizer = self.files.tokenizers.target
+        request = wishes.request(text, 1, tokenizer)
+        ids: list[int] = []
+        shown = ""
+        for part in self.engines.inside().live(encoded[0], replace(task, requests=(request,))):
+            ids += part.tokens
+            whole = tokenizer.decode(ids)
+            # Bytes of a character that is not yet complete stand as a replacement sign.
+            certain = whole if part.hypothesis else whole.rstrip("\ufffd")
+            if len(certain) > len(shown) and certain.startswith(shown):
+                yield certain[len(shown) :]
+                shown = certain
 
     def stream(
         self,
@@ -83,15 +112,14 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translates lines as they come, in their order.
 
-        `token_scores` asks for the log-probability of each token, which may cost a second pass.
-
-        Errors tell of a line by `name` and by its number, counted from `first`; the lines before it come out.
-        `watch` is told, batch by batch, how many lines more are done.
+        `token_scores` asks for the log-probability of each token, which may cost a second pass; the other options are
+        those of `translate`. Errors tell of a line by `name` and by its number, counted from `first`; the lines before
+        it come out. `watch` is told, batch by batch, how many lines more are done.
         """
-        task = Task(search_options(self.config, options), self.config.alignment, align=align, token_scores=token_scores)
-        engine = self.engines.for_task(task)
+        wishes, rest = read_wishes(options)
+        task = self._task(wishes, rest, align, token_scores)
         for chunk in _chunks(lines, LINES_AT_ONCE):
-            yield from self._chunk(chunk, engine, task, _Place(name, first), watch)
+            yield from self._chunk(chunk, wishes, task, _Place(name, first), watch)
             first += len(chunk)
 
     def check_lines(self, lines: Sequence[str], name: str) -> None:
@@ -105,6 +133,11 @@ class Translator:
         for number, (source, target) in enumerate(pairs, first):
             _check_length(tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
             _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
+
+    def refusal(self, line: str) -> str | None:
+        """Why a source line cannot be translated: it is too long. None when it can."""
+        most, _ = self._most_tokens()
+        return _too_long(self.files.tokenizers.source.encode(line), most)
 
     def check_attention(self) -> None:
         """Refuses a model that has no alignment to show."""
@@ -130,28 +163,73 @@ class Translator:
         source, target = most_tokens(self.config.model)
         return min(source, self.config.search.max_source), min(target, self.config.search.max_source)
 
+    def _task(self, wishes: Wishes, options: dict[str, Any], align: bool, token_scores: bool) -> Task:
+        """What an engine is told for every line; an engine must be able to do it."""
+        chosen = search_options(self.config, options)
+        forbidden = wishes.forbidden(self.files.tokenizers.target)
+        if forbidden:
+            chosen = replace(chosen, forbidden=(*chosen.forbidden, *forbidden))
+        if wishes.glossary and chosen.sampled:
+            raise SightlineError("a glossary needs beam search: sampling cannot promise its terms")
+        task = Task(chosen, self.config.alignment, align=align, token_scores=token_scores or wishes.checks)
+        self.engines.for_task(_for_engine(task))
+        return task
+
     def _chunk(
-        self, lines: list[str], engine: Engine, task: Task, place: _Place, watch: Watch
+        self, lines: list[str], wishes: Wishes, task: Task, place: _Place, watch: Watch
     ) -> Iterator[Translation]:
         encoded, failure = self._encode(lines, place)
         # A line that holds nothing is nothing in any language.
         full = [index for index, ids in enumerate(encoded) if len(ids) > 1]
         watch(len(encoded) - len(full))
-        found = engine.search([encoded[index] for index in full], task, watch)
-        every = [
-            (self._translation(lines[index], hypothesis), hypothesis)
-            for index, hypotheses in zip(full, found, strict=True)
-            for hypothesis in hypotheses
-        ]
-        rest = iter(self._aligned(every) if task.align else [one for one, _ in every])
-        done: dict[int, Translation] = {}
-        for index, hypotheses in zip(full, found, strict=True):
-            best, *others = [next(rest) for _ in hypotheses]
-            done[index] = replace(best, others=others)
+        asked = wishes.of_sentences
+        target = self.files.tokenizers.target
+        requests = tuple(wishes.request(lines[index], place.first + index, target) for index in full) if asked else ()
+        work = [(lines[index], encoded[index]) for index in full]
+        made = self._made(work, wishes, replace(task, requests=requests), watch)
+        if wishes.checks:
+            made = self._checked(made, work, wishes, replace(task, requests=requests))
+        done = dict(zip(full, made, strict=True))
         for index in range(len(encoded)):
-            yield done.get(index) or _nothing(lines[index], task.align)
+            yield done.get(index) or nothing(lines[index], task.align)
         if failure is not None:
             raise failure
+
+    def _made(
+        self, work: Sequence[tuple[str, list[int]]], wishes: Wishes, task: Task, watch: Watch
+    ) -> list[Translation]:
+        """Translations of lines and their ids, in their order."""
+        told = _for_engine(task)
+        found = self.engines.for_task(told).search([ids for _, ids in work], told, watch)
+        kept: list[list[tuple[Translation, Hypothesis]]] = []
+        for (line, _), hypotheses in zip(work, found, strict=True):
+            every = [(self._translation(line, hypothesis, wishes), hypothesis) for hypothesis in hypotheses]
+            if task.options.strategy == "mbr":
+                order = wishes.ranked(hypotheses, [one.text for one, _ in every], task.options.sampled)
+                every = [every[place] for place in order[: task.options.n_best]]
+            kept.append(every)
+        flat = [pair for every in kept for pair in every]
+        rest = iter(self._aligned(flat) if task.align else [one for one, _ in flat])
+        result = []
+        for every in kept:
+            best, *others = [next(rest) for _ in every]
+            result.append(replace(best, others=others))
+        return result
+
+    def _checked(
+        self, made: list[Translation], work: list[tuple[str, list[int]]], wishes: Wishes, task: Task
+    ) -> list[Translation]:
+        """The translations with the signs that they are bad; with `retry`, the better of two attempts at those."""
+        expected = expectations.load(self.files.path)
+        if not wishes.retry:
+            return [replace(one, flags=detect(one, expected)) for one in made]
+
+        def again(places: Sequence[int], settings: SearchOptions) -> list[Translation]:
+            requests = tuple(task.requests[place] for place in places) if task.requests else ()
+            part = replace(task, options=settings, requests=requests)
+            return self._made([work[place] for place in places], wishes, part, lambda count: None)
+
+        return with_retries(self, made, task.options, expected, again)
 
     def _encode(self, lines: list[str], place: _Place) -> tuple[list[list[int]], SightlineError | None]:
         """Ids with their end symbols of the lines before the first that is too long, and what is wrong with that."""
@@ -166,17 +244,19 @@ class Translator:
             encoded.append([*ids, EOS])
         return encoded, None
 
-    def _translation(self, line: str, hypothesis: Hypothesis) -> Translation:
+    def _translation(self, line: str, hypothesis: Hypothesis, wishes: Wishes) -> Translation:
         tokenizer = self.files.tokenizers.target
+        text = tokenizer.decode(hypothesis.tokens)
         return Translation(
             source=line,
-            text=tokenizer.decode(hypothesis.tokens),
+            text=text,
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             ids=hypothesis.tokens,
             tokens=[tokenizer.piece(token) for token in hypothesis.tokens],
             token_log_probs=hypothesis.token_log_probs,
             finished=hypothesis.finished,
+            terms=wishes.glossary.honoured(line, text, tokenizer) if wishes.glossary else None,
         )
 
     def _aligned(self, found: list[tuple[Translation, Hypothesis]]) -> list[Translation]:
@@ -214,9 +294,7 @@ class Translator:
         return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
 
 
-def load(
-    folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None
-) -> Translator:
+def load(folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None) -> Translator:
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
@@ -229,15 +307,28 @@ def load(
     return Translator(files, engines)
 
 
+def _for_engine(task: Task) -> Task:
+    """The task as an engine sees it: choosing by minimum Bayes risk is done on text, so it gives all candidates."""
+    options = task.options
+    if options.strategy != "mbr" or options.sampled:
+        return task
+    return replace(task, options=replace(options, strategy="beam", n_best=options.beam))
+
+
 def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
     """The search section with the caller's options on top, and no longer than the model's parts can write."""
     fields = SearchOptions.__dataclass_fields__
     for name in options:
         if name not in fields:
-            raise SightlineError(f"unknown option '{name}' for translating; {nearest(name, ['align', *fields])}")
+            raise SightlineError(
+                f"unknown option '{name}' for translating; {nearest(name, ['align', *fields, *NAMES])}"
+            )
     chosen = {name: value for name, value in config.search.model_dump().items() if name in fields}
     chosen |= {name: value for name, value in options.items() if value is not None}
-    if 1 <= chosen["beam"] < chosen.get("n_best", 1):
+    strategy = chosen.get("strategy")
+    if strategy == "greedy":  # the same by another name, which every engine knows
+        chosen |= {"strategy": "beam", "beam": 1}
+    elif strategy in (None, "beam", "mbr") and 1 <= chosen["beam"] < chosen.get("n_best", 1):
         chosen["beam"] = chosen["n_best"]
     _, most = most_tokens(config.model)
     chosen["max_length"] = min(most, chosen.get("max_length", most))
@@ -245,16 +336,15 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
 
 
 def _check_length(ids: list[int], most: int, where: str) -> None:
-    if len(ids) > most:
-        raise SightlineError(
-            f"{where}: {len(ids):,} tokens, more than the {most:,} that this model takes at once: "
-            "split the line into sentences"
-        )
+    reason = _too_long(ids, most)
+    if reason is not None:
+        raise SightlineError(f"{where}: {reason}")
 
 
-def _nothing(line: str, align: bool) -> Translation:
-    """The translation of an empty line."""
-    return Translation(line, "", 0.0, 0.0, [], [], [], True, links=[] if align else None)
+def _too_long(ids: list[int], most: int) -> str | None:
+    if len(ids) <= most:
+        return None
+    return f"{len(ids):,} tokens, more than the {most:,} that this model takes at once: split the line into sentences"
 
 
 def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -185,7 +185,9 @@ def test_padding_and_start_are_never_emitted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("layer", "head"), [(1, 2), (0, 0), (0, 3), (1, None)])
 @pytest.mark.parametrize("beam", [1, 4])
-def test_weights_are_those_of_a_forced_pass(layer: int, head: int | None, beam: int, folders: Any, tmp_path: Path) -> None:
+def test_weights_are_those_of_a_forced_pass(
+    layer: int, head: int | None, beam: int, folders: Any, tmp_path: Path
+) -> None:
     """Only the chosen head is read, whichever it is, and every prediction has its row, the end's too."""
     folder = Path(shutil.copytree(folders("pre"), tmp_path / "model"))
     alignment = AlignmentConfig(layer=layer, head=head)

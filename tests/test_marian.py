@@ -24,8 +24,12 @@ from sightline.models import build_model
 from sightline.text import BOS, EOS, PAD, load_tokenizer, train_tokenizer
 from tests.commands import Command
 
-LINES = [f"Der {adjective} Hund {verb} das Haus ." for adjective in ("alte", "junge", "graue") for verb in ("sieht", "hört")]
-LINES += [f"The {adjective} dog {verb} the house ." for adjective in ("old", "young", "grey") for verb in ("sees", "hears")]
+LINES = [
+    f"Der {adjective} Hund {verb} das Haus ." for adjective in ("alte", "junge", "graue") for verb in ("sieht", "hört")
+]
+LINES += [
+    f"The {adjective} dog {verb} the house ." for adjective in ("old", "young", "grey") for verb in ("sees", "hears")
+]
 POST = {"norm_position": "post", "positions": "sinusoidal"}
 SIZES: dict[str, Any] = {
     "embedding": 12,
@@ -102,7 +106,9 @@ def test_the_tokenizer_goes_along(kind: str, tmp_path: Path) -> None:
 def test_there_and_back(kind: str, tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model", kind)
     files = open_files(folder)
-    save_config(folder, files.config.model_copy(update={"alignment": files.config.alignment.model_copy(update={"layer": 0})}))
+    save_config(
+        folder, files.config.model_copy(update={"alignment": files.config.alignment.model_copy(update={"layer": 0})})
+    )
     huggingface.export(open_files(folder), tmp_path / "out")
     config = huggingface.import_marian(tmp_path / "out", tmp_path / "back")
     assert (config.text, config.model, config.alignment.layer) == (files.config.text, files.config.model, 0)
@@ -148,7 +154,11 @@ def opus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
     last = len(pieces) - 1
     sizes = {"d_model": 12, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
-    inner = {f"{part}_{name}": value for part in ("encoder", "decoder") for name, value in (("attention_heads", 2), ("ffn_dim", 20))}
+    inner = {
+        f"{part}_{name}": value
+        for part in ("encoder", "decoder")
+        for name, value in (("attention_heads", 2), ("ffn_dim", 20))
+    }
     special = {"pad_token_id": last, "decoder_start_token_id": last, "eos_token_id": 0, "forced_eos_token_id": 0}
     config = MarianConfig(
         vocab_size=len(pieces), activation_function="swish", scale_embedding=True, **sizes, **inner, **special

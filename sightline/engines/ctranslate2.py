@@ -220,7 +220,9 @@ class CTranslate2Engine:
         **how: bool,
     ) -> dict[int, list[Found]]:
         """What batches of sentences, searched side by side, come to; a batch has the limit of its longest sentence."""
-        running = [self._start(sources, part, max(limits[index] for index in part) + 1, task, **how) for part in batches]
+        running = [
+            self._start(sources, part, max(limits[index] for index in part) + 1, task, **how) for part in batches
+        ]
         # Row 0 is the same for all hypotheses of a sentence, and of a beam's first step in a batch CTranslate2 gives
         # that of another sentence.
         mend = self._aligns(task) and task.options.beam > 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from sightline.engines.base import Ids, Task, Watch
 from sightline.errors import SightlineError
 from sightline.folder import ModelFiles, load_model
 from sightline.forced import Forced
-from sightline.hypothesis import Hypothesis
+from sightline.hypothesis import Hypothesis, Streamed
 from sightline.performance import threads
-from sightline.search import search
+from sightline.search import search, stream
 from sightline.text import PAD
 
 # The beam that `search.batch_tokens` is meant for: wider ones get smaller batches.
@@ -51,16 +51,31 @@ class PyTorchEngine:
         options = task.options
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         # A wide beam fills the memory as more sentences would.
-        budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(options.beam, BUDGETED_BEAM))
+        budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(options.width, BUDGETED_BEAM))
         done: dict[int, list[Hypothesis]] = {}
         self._report_weights(task)
         for part in ordered_batches(lengths, budget):
             indices = [int(index) for index in part]
             batch = Batch((pad([list(sources[index]) for index in indices], PAD),)).to(self.device)
             with torch.inference_mode():
-                done.update(zip(indices, search(self.model, batch, options), strict=True))
+                requests = [task.requests[index] for index in indices] if task.requests else None
+                done.update(zip(indices, search(self.model, batch, options, requests), strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
+
+    def live(self, source: Ids, task: Task) -> Iterator[Streamed]:
+        """The best translation of one source (ids with their end symbol), part by part as it becomes certain."""
+        self._report_weights(task)
+        batch = Batch((pad([list(source)], PAD),)).to(self.device)
+        request = task.requests[0] if task.requests else None
+        parts = stream(self.model, batch, task.options, request)
+        while True:
+            # A caller may do other things between two parts, which must not run in inference mode.
+            with torch.inference_mode():
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def token_log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
         """See `Engine`."""
