@@ -29,9 +29,9 @@ class Translation:
     `score` ranks translations of one source (penalties included), `log_prob` is the sum over tokens. `ids` and
     `tokens` are the model's pieces. `links` are pairs (source word, target word) of `source_words` and `words`; they
     and `weights`, the attention (words, source words) they were read from, are there when an alignment was asked for.
-    `others` are the rest of the n best. `terms` tells what became of a glossary's terms. `flags` are the signs that it is bad; None when nobody looked for them. Where
-    such a line was translated once more and that was better, `first` is the first attempt; where it was no better,
-    `retry` is the second.
+    `others` are the rest of the n best. `terms` tells what became of a glossary's terms. `flags` are the signs that it
+    is bad; None when nobody looked for them. Where such a line was translated once more and that was better, `first`
+    is the first attempt; where it was no better, `retry` is the second.
     """
 
     source: str
