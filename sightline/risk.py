@@ -154,11 +154,11 @@ class _Counts:
         shared = spread[columns] > 1
         alone = np.bincount(rows[~shared], minlength=len(self.totals))
         result = np.where(candidates[:, None] == references, alone[candidates][:, None], 0).astype(np.float64)
-        rows, columns = rows[shared], (np.cumsum(spread > 1) - 1)[columns[shared]]
+        rows, columns, total = rows[shared], (np.cumsum(spread > 1) - 1)[columns[shared]], int((spread > 1).sum())
         width = max(1, BLOCK // len(self.totals))
-        for first in range(0, int((spread > 1).sum()), width):
+        for first in range(0, total, width):
             inside = (columns >= first) & (columns < first + width)
-            table = np.zeros((len(self.totals), width), dtype=np.float32)
+            table = np.zeros((len(self.totals), min(width, total - first)), dtype=np.float32)
             table[rows[inside], columns[inside] - first] = 1
             result += table[candidates] @ table[references].T
         return result

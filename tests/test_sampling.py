@@ -165,6 +165,18 @@ def test_truncation_by_hand() -> None:
     assert weigh(0.5, 0.0, 0.5, top_k=3, temperature=9.0) == [0.5, 0, 0.5]
 
 
+@pytest.mark.parametrize(("spread", "share"), [(0.0, 0.9), (0.3, 0.99), (3.0, 0.9), (9.0, 0.5)])
+def test_a_nucleus_of_any_size(spread: float, share: float) -> None:
+    """From one token to nearly all of 700, against a sort in plain Python."""
+    rows = torch.randn(5, 700, generator=torch.Generator().manual_seed(1)).mul(spread).log_softmax(1)
+    found = sampling_weights(rows, SearchOptions(strategy="sample", top_p=share))
+    for row, weights in zip(rows.tolist(), found.tolist(), strict=True):
+        order = sorted(range(700), key=lambda token: -row[token])
+        before = itertools.accumulate((math.exp(row[token]) for token in order), initial=0.0)
+        kept = {token for token, mass in zip(order, before, strict=False) if mass < share * (1 - 1e-6)}
+        assert {token for token in range(700) if weights[token] > 0} == kept
+
+
 def test_truncations_follow_one_another() -> None:
     """Temperature first: 16, 9, 4, 1. Of the best three's 29, a share of 0.8 takes two; the second is 9/16 of 16."""
     chances = [0.1, 0.2, 0.3, 0.4]

@@ -67,22 +67,33 @@ def sampling_weights(log_probs: Tensor, options: SearchOptions) -> Tensor:
     best = log_probs.amax(1, keepdim=True).clamp(min=torch.finfo(log_probs.dtype).min)  # finite: no inf - inf
     scaled = (log_probs - best) / (options.temperature or 1.0)
     count = 1 if options.temperature == 0 else options.top_k
-    if count or options.top_p < 1:
-        scaled = _head(scaled, count or scaled.size(1), options.top_p)
+    if count:
+        scaled = _only(scaled, *top(scaled, count))
+    if options.top_p < 1:
+        scaled = _nucleus(scaled, options.top_p)
     weights = scaled.exp()
     return weights.masked_fill(weights < options.min_p * (1 - SLACK), 0.0)
 
 
-def _head(scaled: Tensor, count: int, share: float) -> Tensor:
-    """Keeps of each row of `(R, V)` log-weights the `count` largest, and of these the fewest that reach the share.
+def _nucleus(scaled: Tensor, share: float) -> Tensor:
+    """Keeps of each row of `(R, V)` log-weights the fewest that have this share of its weight, the largest first.
 
     The token with which the share is reached stays. Among equals the lowest ids stay. All else is minus infinity.
     """
-    values, ids = top(scaled, count)
-    if share < 1:
+    wanted = share * (1 - SLACK) * scaled.exp().sum(1, keepdim=True, dtype=torch.double)
+    count = 64  # as a rule enough, and sorting a few is much quicker than sorting all
+    while True:
+        values, ids = top(scaled, count)
         mass = values.double().exp().cumsum(1)
-        before = functional.pad(mass[:, :-1], (1, 0))
-        values = values.masked_fill(before >= share * (1 - SLACK) * mass[:, -1:], -torch.inf)
+        if count >= scaled.size(1) or (mass[:, -1:] >= wanted).all():
+            break
+        count *= 8
+    before = functional.pad(mass[:, :-1], (1, 0))
+    return _only(scaled, values.masked_fill(before >= wanted, -torch.inf), ids)
+
+
+def _only(scaled: Tensor, values: Tensor, ids: Tensor) -> Tensor:
+    """A tensor like `scaled` `(R, V)` with these values at these ids, `(R, C)` each, and minus infinity elsewhere."""
     return torch.full_like(scaled, -torch.inf).scatter(1, ids, values)
 
 
