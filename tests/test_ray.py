@@ -1,0 +1,48 @@
+"""The same shards on a local Ray: the output is that of one process, to the byte."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from tests.commands import Command, finish, letters, start, write_lines
+from tests.shards import told
+
+LINES = [source for source, _ in letters(30, seed=9)]
+LINES[4] = "a " * 2000
+
+
+def test_ray_gives_what_one_process_gives(command: Command, trained: Any, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    model, table = trained("luong"), tmp_path / "in.parquet"
+    parquet.write_table(pyarrow.table({"source": LINES}), table)
+    line = ["translate", model, table, "--shard-lines", 8, "--workers", 2, "--json"]
+    expected = command(*line, "--output", tmp_path / "expected")
+    assert expected.code == 0, expected.err
+    done = finish(start(*line, "--output", tmp_path / "found", "--engine-cluster", "ray"))
+    assert (done.code, done.out) == (0, ""), done.err
+    assert told(done) == [line.replace("expected", "found") for line in told(expected)]  # nothing of Ray's own
+    for name in ("", ".failed.jsonl"):
+        assert (tmp_path / f"found{name}").read_bytes() == (tmp_path / f"expected{name}").read_bytes()
+    assert len((tmp_path / "found").read_text().splitlines()) == 30
+    assert not (tmp_path / "found.parts").exists()
+
+
+def test_without_ray(command: Command, trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def no_ray(name: str, *rest: Any) -> Any:
+        if name == "ray" or name.startswith("ray."):
+            raise ImportError(name)
+        return imported(name, *rest)
+
+    source = write_lines(tmp_path / "in", ["a"])
+    monkeypatch.setattr(builtins, "__import__", no_ray)
+    done = command("translate", trained("luong"), source, "--output", tmp_path / "out", "--engine-cluster", "ray")
+    assert done.mistake() == "sightline: --engine-cluster ray needs Ray: pip install 'sightline[ray]'"
+    assert [path.name for path in tmp_path.glob("out*")] == []
