@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import __version__
+from sightline.cli_exchange import export, import_model
 from sightline.cli_runs import average, report, train
 from sightline.cli_score import score
 from sightline.console import bar, keeping, presented, run, say, standard_input, watched
@@ -77,6 +78,10 @@ def translate(
     n_best: Annotated[int, typer.Option(min=1, help="Translations for each line, best first.")] = 1,
     align: Annotated[bool, typer.Option("--align", help="Add word links, source-target, after a tab.")] = False,
     as_json: Json = False,
+    engine: Annotated[str, typer.Option(help="ctranslate2, pytorch, or auto: the fastest that can do it.")] = "auto",
+    compute: Annotated[
+        str | None, typer.Option(help="What CTranslate2 computes in: float32, or int8, which is faster.")
+    ] = None,
 ) -> None:
     """Translate lines: one line in, one line out, in order.
 
@@ -88,10 +93,10 @@ def translate(
     check_writable(output)
     if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
         raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
-    translator = load(model)
+    translator = load(model, engine=engine, compute=compute)
     if align:
         translator.check_attention()
-    options = {"beam": beam, "n_best": n_best}
+    options = {"beam": beam, "n_best": n_best, "token_scores": as_json}
     lines = translated(translator, file, align, options, show=output is not None or not sys.stdout.isatty())
     shown = enumerate(lines)
     if output is None:
@@ -299,6 +304,8 @@ def read_sources(path: Path) -> list[str]:
 app.command()(score)
 app.command()(average)
 app.command()(report)
+app.command()(export)
+app.command("import")(import_model)
 
 
 @app.command()

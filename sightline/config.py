@@ -23,8 +23,8 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class TextConfig(Section):
     """How text becomes tokens."""
 
-    tokenizer: Literal["unigram", "bpe", "word", "char"] = Field(
-        "unigram", description="subwords (unigram or bpe), whole words split at spaces, or characters"
+    tokenizer: Literal["unigram", "bpe", "word", "char", "marian"] = Field(
+        "unigram", description="subwords (unigram or bpe), words split at spaces, char, or an imported model's (marian)"
     )
     joint: bool = Field(True, description="one vocabulary for both sides (else one each)")
     vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")
@@ -107,7 +107,7 @@ class ModelConfig(Section):
     norm_position: Literal["pre", "post"] = Field(
         "pre", description="transformer: normalise before or after a sublayer"
     )
-    activation: Literal["relu", "gelu", "gelu_tanh", "geglu", "swiglu"] = Field(
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = Field(
         "relu", description="transformer: feed-forward's"
     )
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)

@@ -44,7 +44,7 @@ class Tokenizers:
     @property
     def sizes(self) -> Sizes:
         """Vocabulary sizes, as the recipes want them."""
-        return Sizes(self.source.size, self.target.size, self.source is self.target)
+        return Sizes(self.source.size, self.target.size, self.source.same_entries(self.target))
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,8 @@ def weights_file(folder: Path) -> Path:
     """Where the weights lie, which must be there."""
     weights = folder / WEIGHTS
     if not weights.is_file():
+        if (folder / "model.bin").is_file():
+            raise SightlineError(f"{folder}: an export for CTranslate2 has no weights to look into: use the model itself")
         raise SightlineError(
             f"{folder}: no {WEIGHTS} yet: training writes it at the first validation (go on with --resume)"
         )

@@ -94,14 +94,15 @@ class Embedding(nn.Module):
 class FeedForward(nn.Module):
     """`W₂ act(W₁ x + b₁) + b₂` at each position; gated: `W₂ (act(W₁ x + b₁) ∘ (W₃ x + b₃)) + b₂`.
 
-    Activations: relu (Vaswani et al. 2017), gelu (exact, as in BERT), gelu_tanh (as in GPT-2), geglu and swiglu
-    (Shazeer 2020; geglu with the tanh form, as in T5 1.1).
+    Activations: relu (Vaswani et al. 2017), gelu (exact, as in BERT), gelu_tanh (as in GPT-2), silu (as in
+    Marian's models, which call it swish), geglu and swiglu (Shazeer 2020; geglu with the tanh form, as in T5 1.1).
     """
 
     ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {  # noqa: RUF012
         "relu": (F.relu_, False),
         "gelu": (F.gelu, False),
         "gelu_tanh": (gelu_tanh, False),
+        "silu": (F.silu, False),
         "geglu": (gelu_tanh, True),
         "swiglu": (F.silu, True),
     }

@@ -14,6 +14,7 @@ from sightline.errors import SightlineError, nearest
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
 Link = tuple[int, int]
 """A source and a target position, from 0."""
@@ -30,7 +31,7 @@ class Score:
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> Score:
     """Corpus BLEU, 0 to 100. `tokenize` is sacreBLEU's name of a tokenizer; "none" for tokenised text."""
     _check_lengths(hypotheses=hypotheses, references=references)
-    metric = _bleu_metric(tokenize, effective_order=False)
+    metric = bleu_metric(tokenize, effective_order=False)
     value = metric.corpus_score(hypotheses, [references]).score
     return Score(value, str(metric.get_signature()))
 
@@ -38,30 +39,34 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "
 def sentence_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> list[float]:
     """BLEU of each sentence on its own, with n-grams no longer than the sentence (sacreBLEU's effective order)."""
     _check_lengths(hypotheses=hypotheses, references=references)
-    metric = _bleu_metric(tokenize, effective_order=True)
+    metric = bleu_metric(tokenize, effective_order=True)
     return [metric.sentence_score(one, [other]).score for one, other in zip(hypotheses, references, strict=True)]
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], word_order: int = 0) -> Score:
     """Corpus chrF, 0 to 100; with `word_order` 2 it is chrF++."""
-    from sacrebleu.metrics.chrf import CHRF
-
     _check_lengths(hypotheses=hypotheses, references=references)
-    metric = CHRF(word_order=word_order)
+    metric = chrf_metric(word_order)
     value = metric.corpus_score(hypotheses, [references]).score
     return Score(value, str(metric.get_signature()))
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str], word_order: int = 0) -> list[float]:
     """chrF of each sentence on its own."""
-    from sacrebleu.metrics.chrf import CHRF
-
     _check_lengths(hypotheses=hypotheses, references=references)
-    metric = CHRF(word_order=word_order)
+    metric = chrf_metric(word_order)
     return [metric.sentence_score(one, [other]).score for one, other in zip(hypotheses, references, strict=True)]
 
 
-def _bleu_metric(tokenize: str, effective_order: bool) -> BLEU:
+def chrf_metric(word_order: int = 0) -> CHRF:
+    """sacreBLEU's chrF."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return CHRF(word_order=word_order)
+
+
+def bleu_metric(tokenize: str, effective_order: bool = False) -> BLEU:
+    """sacreBLEU's BLEU with one of its tokenizers."""
     from sacrebleu.metrics.bleu import BLEU
 
     if tokenize not in BLEU.TOKENIZERS:
@@ -76,7 +81,7 @@ def _bleu_metric(tokenize: str, effective_order: bool) -> BLEU:
 
 def check_tokenizer(tokenize: str) -> None:
     """Refuses a name that is none of sacreBLEU's tokenizers, or one that cannot be used here."""
-    _bleu_metric(tokenize, effective_order=False)
+    bleu_metric(tokenize, effective_order=False)
 
 
 def _check_lengths(**parts: Sequence[object]) -> None:

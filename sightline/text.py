@@ -5,6 +5,7 @@ What a tokenizer does is in `sightline.tokenizers`, whose names are to be had fr
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import random
@@ -26,6 +27,7 @@ from sightline.tokenizers import (
     UNK,
     VOCABULARY_FORMAT,
     CharacterTokenizer,
+    MarianTokenizer,
     SubwordTokenizer,
     Tokenizer,
     WordTokenizer,
@@ -38,6 +40,7 @@ __all__ = [
     "PAD",
     "UNK",
     "CharacterTokenizer",
+    "MarianTokenizer",
     "Sizes",
     "SubwordTokenizer",
     "Tokenizer",
@@ -68,8 +71,8 @@ class Sizes:
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:
     """Where the tokenizer called `name` is kept in `folder`."""
-    subwords = config.tokenizer in ("unigram", "bpe")
-    return folder / f"{name}{SubwordTokenizer.suffix if subwords else WordTokenizer.suffix}"
+    kinds: dict[str, type[Tokenizer]] = {"word": WordTokenizer, "char": CharacterTokenizer, "marian": MarianTokenizer}
+    return folder / f"{name}{kinds.get(config.tokenizer, SubwordTokenizer).suffix}"
 
 
 def load_tokenizer(folder: Path, name: str, config: TextConfig) -> Tokenizer:
@@ -114,9 +117,18 @@ def _load_listed(path: Path, data: bytes, config: TextConfig) -> Tokenizer:
         or (config.tokenizer == "char" and " " not in entries)
     ):
         raise SightlineError(f"{path}: damaged vocabulary file: its entries must be distinct strings")
+    if config.tokenizer == "marian":
+        return _load_marian(path, entries, values.get("model"), config)
     if config.tokenizer == "word":
         return WordTokenizer(entries, config.normalization, config.lowercase)
     return CharacterTokenizer(entries, bool(values.get("bytes")), config.normalization, config.lowercase)
+
+
+def _load_marian(path: Path, entries: list[str], model: object, config: TextConfig) -> MarianTokenizer:
+    try:
+        return MarianTokenizer(entries, base64.b64decode(str(model)), config.normalization, config.lowercase)
+    except (RuntimeError, ValueError):
+        raise SightlineError(f"{path}: damaged: it holds no sentencepiece model") from None
 
 
 def train_tokenizer(lines: Iterable[str], config: TextConfig, vocabulary: int) -> Tokenizer:
@@ -124,6 +136,8 @@ def train_tokenizer(lines: Iterable[str], config: TextConfig, vocabulary: int) -
 
     A corpus too small for the size gets fewer entries; of one with more than `most_sentences` a sample is studied.
     """
+    if config.tokenizer == "marian":
+        raise SightlineError("text.tokenizer=marian belongs to an imported model and cannot be learnt; choose unigram")
     sample = _sample(lines, most_sentences(config, vocabulary))
     clean = [line for line in (normalise(raw, config.normalization, config.lowercase) for raw in sample) if line]
     symbols = _checked_symbols(config)

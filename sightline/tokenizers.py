@@ -9,6 +9,7 @@ joined and read as UTF-8. With byte fallback, `decode(encode(x)) == normalise(x)
 
 from __future__ import annotations
 
+import base64
 import codecs
 import json
 import re
@@ -117,6 +118,10 @@ class Tokenizer(ABC):
             owners.append(-1 if id in (PAD, BOS, EOS) else owner)
         return [text[start:end] for start, end in spans], owners
 
+    def same_entries(self, other: Tokenizer) -> bool:
+        """Whether both give the same ids the same names."""
+        return self is other or self._pieces == other._pieces
+
     def piece(self, id: int) -> str:
         """The name of an entry; a space is shown as ▁."""
         return self._pieces[id]
@@ -224,6 +229,40 @@ class _ListedTokenizer(Tokenizer):
             "entries": self._entries,
         }
         return f"{json.dumps(values, ensure_ascii=False, indent=0)}\n".encode()
+
+
+class MarianTokenizer(Tokenizer):
+    """The tokenizer of an imported MarianMT model: sentencepiece cuts and normalises, a list of its own numbers.
+
+    The two sides of a model have one list, each may have a sentencepiece model of its own. A word such as `>>fra<<`,
+    which names a language to translate into, stays whole where the list has it.
+    """
+
+    kind = "marian"
+    suffix = ".marian"
+
+    def __init__(self, entries: list[str], model: bytes, normalization: str, lowercase: bool) -> None:
+        from sentencepiece import SentencePieceProcessor, set_min_log_level
+
+        set_min_log_level(2)
+        self._processor = SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(model)
+        byte_of = {piece: bytes([value]) for value, piece in enumerate(BYTE_PIECES)}
+        surfaces = [byte_of.get(entry, entry.replace(META, " ").encode()) for entry in entries]
+        super().__init__([*SPECIAL_PIECES, *entries], [b"", UNKNOWN, b"", b"", *surfaces], normalization, lowercase)
+        self._entries, self._model = entries, model
+        self._ids = {entry: id for id, entry in enumerate(entries, start=len(SPECIAL_PIECES))}
+
+    def content(self) -> bytes:
+        """A JSON file of the entries and the sentencepiece model."""
+        model = base64.b64encode(self._model).decode()
+        values = {"format": VOCABULARY_FORMAT, "kind": self.kind, "model": model, "entries": self._entries}
+        return f"{json.dumps(values, ensure_ascii=False, indent=0)}\n".encode()
+
+    def _spell(self, word: str) -> list[int]:
+        if word.startswith(">>") and word in self._ids:
+            return [self._ids[word]]
+        return [self._ids.get(piece, UNK) for piece in self._processor.EncodeAsPieces(word)]
 
 
 class WordTokenizer(_ListedTokenizer):

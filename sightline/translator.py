@@ -24,6 +24,10 @@ from sightline.limits import most_tokens
 from sightline.text import EOS
 from sightline.translation import Translation
 
+NO_HEAD = (
+    "this export has no alignment to show: choose a head of the model it was made from (`sightline align --gold FILE "
+    "--choose`) and export that again"
+)
 # So many lines are sorted by length together; larger would batch a little better and answer later.
 LINES_AT_ONCE = 2_000
 
@@ -59,10 +63,10 @@ class Translator:
     def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
         """Translates one sentence, or several at once.
 
-        Options: `align` (True: word links and attention weights too), `beam`, `n_best`, and the other keys of the
+        Options: `align` (True: word links and attention weights too), `token_scores` (True), `beam`, `n_best`, and the other keys of the
         `search` section: `length_penalty`, `alpha`, `coverage_penalty`, `min_length`, `max_ratio`, `max_extra`.
         """
-        options = {"align": True, **options}
+        options = {"align": True, "token_scores": True, **options}
         if isinstance(text, str):
             return next(self.stream([text], **options))
         return list(self.stream(text, **options))
@@ -74,14 +78,17 @@ class Translator:
         name: str = "input",
         first: int = 1,
         watch: Watch = lambda count: None,
+        token_scores: bool = False,
         **options: Any,
     ) -> Iterator[Translation]:
         """Translates lines as they come, in their order.
 
+        `token_scores` asks for the log-probability of each token, which may cost a second pass.
+
         Errors tell of a line by `name` and by its number, counted from `first`; the lines before it come out.
         `watch` is told, batch by batch, how many lines more are done.
         """
-        task = Task(search_options(self.config, options), self.config.alignment, align=align)
+        task = Task(search_options(self.config, options), self.config.alignment, align=align, token_scores=token_scores)
         engine = self.engines.for_task(task)
         for chunk in _chunks(lines, LINES_AT_ONCE):
             yield from self._chunk(chunk, engine, task, _Place(name, first), watch)
@@ -103,6 +110,8 @@ class Translator:
         """Refuses a model that has no alignment to show."""
         if not has_attention(self.config.model):
             raise SightlineError(f"{self.files.path}: {NO_ATTENTION}")
+        if not self.engines.aligns(self.config.alignment):
+            raise SightlineError(f"{self.files.path}: {NO_HEAD}")
 
     def force(self, pairs: Sequence[tuple[str, str | list[int]]], weights: bool = True) -> list[Forced]:
         """What the model sees of pairs whose targets are given, as text or as ids: all its layers and heads.
@@ -175,6 +184,8 @@ class Translator:
         if all(hypothesis.weights is not None for _, hypothesis in found):
             seen = [self._seen(one, hypothesis) for one, hypothesis in found]
             alignment = AlignmentConfig(layer=0, head=0, reading=self.config.alignment.reading)
+        elif not self.engines.aligns(self.config.alignment):
+            return [one for one, _ in found]
         else:
             seen = self.force([(one.source, one.ids) for one, _ in found])
             alignment = self.config.alignment
@@ -203,14 +214,17 @@ class Translator:
         return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
 
 
-def load(folder: str | Path, device: str | None = None, engine: str = AUTO) -> Translator:
+def load(
+    folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None
+) -> Translator:
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
-    the fastest that can do what it is asked.
+    the fastest that can do what it is asked. `compute` is the type that CTranslate2 computes in (default: float32,
+    or what an export was quantised to): int8 is faster and nearly as good.
     """
     files = open_files(Path(folder))
-    engines = Engines(files, engine, device)
+    engines = Engines(files, engine, device, compute)
     engines.first()
     return Translator(files, engines)
 

@@ -18,13 +18,15 @@ class Task:
     """All that an engine is told beside the sources.
 
     `requests` has one for each source, or none at all. `align`: hypotheses should carry the weights that tell the
-    alignment under `alignment`, where that costs no second pass.
+    alignment under `alignment`, where that costs no second pass. `token_scores`: hypotheses must carry the
+    log-probability of each token; without it `token_log_probs` may be empty, which spares some engines a second pass.
     """
 
     options: SearchOptions
     alignment: AlignmentConfig
     requests: tuple[Request, ...] = ()
     align: bool = False
+    token_scores: bool = False
 
 
 class Engine(Protocol):

@@ -6,47 +6,68 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sightline.config import AlignmentConfig
 from sightline.engines.base import Engine, Task
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
+from sightline.interop.ctranslate2 import unsupported
+from sightline.interop.kept import for_ctranslate2, is_export
+from sightline.interop.weights import number
 
 if TYPE_CHECKING:
     from sightline.engines.pytorch import PyTorchEngine
 
 AUTO = "auto"
-NAMES = ("pytorch",)
+NAMES = ("ctranslate2", "pytorch")
 
 
 @dataclass
 class Engines:
-    """The engines of one model. `wanted` is the name of one, or "auto": the first of NAMES that can do the task."""
+    """The engines of one model. `wanted` is the name of one, or "auto": the fastest that can do the task.
+
+    `device` and `compute` are what the engines take; the type to compute in is for CTranslate2 alone.
+    """
 
     files: ModelFiles
     wanted: str = AUTO
     device: str | None = None
+    compute: str | None = None
     opened: dict[str, Engine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.wanted not in (AUTO, *NAMES):
             raise SightlineError(f"unknown engine '{self.wanted}'; {nearest(self.wanted, [AUTO, *NAMES])}")
+        if self.compute is not None and self.wanted == "pytorch":
+            raise SightlineError(f"compute={self.compute} is for the ctranslate2 engine; the pytorch engine has float32")
+
+    def names(self) -> list[str]:
+        """The engines to try, in this order; never empty."""
+        if self.wanted != AUTO:
+            return [self.wanted]
+        if is_export(self.files.path):
+            return ["ctranslate2"]
+        able = NAMES if unsupported(self.files.config.model) is None else NAMES[1:]
+        # On a GPU PyTorch is as fast, and it can do all.
+        return list(reversed(able)) if self._on_gpu() else list(able)
 
     def for_task(self, task: Task) -> Engine:
         """An engine that can do the task, or an error that tells why the wanted one cannot."""
-        for name in NAMES if self.wanted == AUTO else (self.wanted,):
+        for name in self.names():
             engine = self.get(name)
             reason = engine.refuses(task)
             if reason is None:
                 return engine
-        raise SightlineError(f"the {self.wanted} engine cannot {reason}; the pytorch engine can")
+        other = "the model that it was exported from" if is_export(self.files.path) else "the pytorch engine"
+        raise SightlineError(f"the {name} engine cannot {reason}; {other} can")
 
     def first(self) -> Engine:
         """The engine that is tried first; what is wrong with a model's weights comes out here."""
-        return self.get(NAMES[0] if self.wanted == AUTO else self.wanted)
+        return self.get(self.names()[0])
 
     def get(self, name: str) -> Engine:
         """The engine of this name."""
         if name not in self.opened:
-            self.opened[name] = OPENERS[name](self.files, self.device)
+            self.opened[name] = OPENERS[name](self.files, self.device, self.compute)
         return self.opened[name]
 
     def inside(self) -> PyTorchEngine:
@@ -57,11 +78,34 @@ class Engines:
         assert isinstance(engine, PyTorchEngine)
         return engine
 
+    def aligns(self, alignment: AlignmentConfig) -> bool:
+        """Whether there is an engine that can tell an alignment: all but an export of a model without a chosen head."""
+        if not is_export(self.files.path):
+            return True
+        _, about = for_ctranslate2(self.files)
+        return about.aligns(alignment, number(self.files.config.model.decoder.layers))
 
-def _pytorch(files: ModelFiles, device: str | None) -> Engine:
+    def _on_gpu(self) -> bool:
+        if self.device is not None:
+            return self.device.startswith("cuda")
+        import ctranslate2
+
+        return bool(ctranslate2.get_cuda_device_count())
+
+
+def _ctranslate2(files: ModelFiles, device: str | None, compute: str | None) -> Engine:
+    from sightline.engines.ctranslate2 import CTranslate2Engine
+
+    return CTranslate2Engine(files, device, compute)
+
+
+def _pytorch(files: ModelFiles, device: str | None, compute: str | None) -> Engine:
     from sightline.engines.pytorch import PyTorchEngine
 
     return PyTorchEngine(files, device)
 
 
-OPENERS: dict[str, Callable[[ModelFiles, str | None], Engine]] = {"pytorch": _pytorch}
+OPENERS: dict[str, Callable[[ModelFiles, str | None, str | None], Engine]] = {
+    "ctranslate2": _ctranslate2,
+    "pytorch": _pytorch,
+}

@@ -1,0 +1,70 @@
+"""The commands that give a model to other programs and take one from them: export, import."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sightline.console import bar, say
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.folder import ModelFiles
+    from sightline.readers import Pair
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")],
+    output: Annotated[Path, typer.Argument(help="The folder to make.", metavar="OUT")],
+    to: Annotated[str, typer.Option(help="ctranslate2 or huggingface.")],
+    quantize: Annotated[
+        str | None, typer.Option(help="ctranslate2: the weights' type, such as int8 or float16; default float32.")
+    ] = None,
+    source: Annotated[Path | None, typer.Option(help="Held-out source sentences, one a line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Held-out target sentences, line by line the same.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
+    tolerance: Annotated[float, typer.Option(min=0.0, help="Most BLEU that the export may lose.")] = 0.5,
+) -> None:
+    """Export a model, and verify it: both translate a held-out set, and the export's card tells how they compare.
+
+    The set is the model's own validation files unless others are given. An export that loses more than --tolerance
+    BLEU is not written.
+    """
+    from sightline.folder import open_files
+    from sightline.interop.verified import export as make
+
+    given = held_out(open_files(model), source, target, pairs)
+    with bar(2 * len(given), "decoding with both") as watch:
+        found = make(model, output, to, given, quantize, tolerance, watch)
+    print("\n".join(found.lines()))
+    say(f"written: {output}")
+
+
+def held_out(files: ModelFiles, source: Path | None, target: Path | None, pairs: Path | None) -> list[Pair]:
+    """The pairs to verify with: those given, else the model's validation files."""
+    from sightline.data import read_pairs
+
+    data = files.config.data
+    if not (source or target or pairs):
+        source, target, pairs = data.valid_source, data.valid_target, data.valid_pairs
+        missing = next((path for path in (source, target, pairs) if path and not path.is_file()), None)
+        if missing or not (source or target or pairs):
+            why = f"its validation file {missing} is not there" if missing else "its configuration names no such file"
+            raise SightlineError(
+                f"{files.path}: an export is verified on a held-out set, and {why}: give --pairs FILE, "
+                "or --source FILE and --target FILE"
+            )
+    return read_pairs(source, target, pairs, (data.source_language, data.target_language))
+
+
+def import_model(
+    folder: Annotated[Path, typer.Argument(help="A MarianMT folder of Hugging Face's transformers.", metavar="FOLDER")],
+    output: Annotated[Path, typer.Argument(help="The model folder to make.", metavar="OUT")],
+) -> None:
+    """Make a Sightline model of a MarianMT one: config.json, model.safetensors, vocab.json and the .spm files."""
+    from sightline.interop.huggingface import import_marian
+
+    import_marian(folder, output)
+    say(f"written: {output}")

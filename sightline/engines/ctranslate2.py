@@ -1,0 +1,323 @@
+"""The CTranslate2 engine: the fastest on a CPU. It runs Transformers, and needs no torch.
+
+CTranslate2's search has the same rules as ours: of the 2K best continuations those that end count when they are among
+the first K, and K finished hypotheses (times `patience`) end the search. What differs is seen to here:
+- it knows one length limit a call, so a batch gets its longest, and a sentence that went past its own, or was cut, is
+  searched again with its own;
+- it may emit padding and the start symbol; a sentence where it did is searched again with both suppressed;
+- whatever it suppresses is suppressed before the softmax, which changes the probabilities of the rest, so scores of
+  such searches are computed anew from the model's own distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sightline.data import ordered_batches
+from sightline.engines.base import Ids, Task, Watch
+from sightline.errors import SightlineError, nearest
+from sightline.folder import ModelFiles
+from sightline.hypothesis import Hypothesis, SearchOptions
+from sightline.interop import ctranslate2 as conversion
+from sightline.interop.kept import for_ctranslate2, is_export
+from sightline.interop.weights import number
+from sightline.performance import available_processors
+from sightline.text import BOS, EOS, PAD
+
+# Tokens of a batch, times the beam: small enough to stay in a core's cache, and many batches keep all cores busy.
+BATCH_TOKENS = 2_000
+# What `search` has an answer to; any other option that is set makes the engine refuse.
+KNOWN = ("beam", "n_best", "length_penalty", "alpha", "min_length", "max_ratio", "max_extra", "max_length", "patience")
+# CTranslate2 stops early, by a rule of its own, when there is no length penalty: this one is none in all but name.
+NO_PENALTY = 1e-30
+
+Tokens = list[str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A hypothesis as CTranslate2 gives it: ids with their end symbol if there is one, score, attention rows."""
+
+    ids: list[int]
+    score: float
+    attention: list[list[float]] | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to its end."""
+        return self.ids[-1:] == [EOS]
+
+    @property
+    def emitted_nonsense(self) -> bool:
+        """Whether it holds what no translation has."""
+        return PAD in self.ids or BOS in self.ids
+
+
+class CTranslate2Engine:
+    """A model folder's weights in CTranslate2."""
+
+    name = "ctranslate2"
+
+    def __init__(self, files: ModelFiles, device: str | None = None, compute: str | None = None) -> None:
+        """`device` is cpu (default), cuda or cuda:N; `compute` the type to compute in: float32, int8, int8_float32 …
+
+        By default that is float32, with the same results as PyTorch's, or the type that an export was quantised to.
+        """
+        reason = None if is_export(files.path) else conversion.unsupported(files.config.model)
+        if reason is not None:
+            raise SightlineError(f"{files.path}: the ctranslate2 engine cannot run {reason}; the pytorch engine can")
+        self.files, self.place = files, _place(device or "cpu")
+        self.compute = compute or ("default" if is_export(files.path) else "float32")
+        _check_compute(self.compute, self.place[0])
+        self.source, self.about = for_ctranslate2(files)
+        self.source_names = conversion.names(files.tokenizers.source)
+        self.target_names = conversion.names(files.tokenizers.target)
+        self.target_ids = {name: id for id, name in enumerate(self.target_names)}
+
+    @cached_property
+    def translator(self) -> Any:
+        """CTranslate2's own; a worker for each processor, since batches side by side are faster than one in parts."""
+        import ctranslate2
+
+        memory = None if not isinstance(self.source, dict) else self.source
+        path = str(self.files.path if memory else self.source)
+        try:
+            return ctranslate2.Translator(
+                path,
+                device=self.place[0],
+                device_index=self.place[1],
+                compute_type=self.compute,
+                inter_threads=available_processors() if self.place[0] == "cpu" else 1,
+                intra_threads=1,
+                max_queued_batches=-1,
+                files=memory,
+            )
+        except (RuntimeError, ValueError) as error:
+            told = " ".join(str(error).split())
+            raise SightlineError(f"{path}: CTranslate2 cannot load the model: {told}") from None
+
+    def refuses(self, task: Task) -> str | None:
+        """Everything that it cannot do with the results that the PyTorch engine gives."""
+        options, normal = task.options, SearchOptions()
+        for field in fields(options):
+            if field.name not in KNOWN and getattr(options, field.name) != getattr(normal, field.name):
+                return f"search with {field.name}"
+        if options.length_penalty not in ("average", "none"):
+            return f"rank by length_penalty={options.length_penalty}"
+        if not math.isfinite(options.patience):
+            return "search with infinite patience"
+        if options.min_length and options.beam > 1:
+            return "keep to min_length with a beam of more than 1"
+        if any(request.prefix or request.constraints for request in task.requests):
+            return "keep to a prefix or to constraints"
+        longest = _limit(min(self.files.config.search.max_source + 1, self.about.positions), options)
+        if longest >= self.about.positions:
+            return f"write translations of {longest:,} tokens with {self.about.positions:,} positions"
+        if task.align and not self._aligns(task) and not is_export(self.files.path):
+            return "tell an alignment that is a mean over several layers, or of another head than it was converted with"
+        return None
+
+    def search(self, sources: Sequence[Ids], task: Task, watch: Watch = lambda count: None) -> list[list[Hypothesis]]:
+        """See `Engine`."""
+        options = task.options
+        limits = [_limit(len(source), options) for source in sources]
+        lengths = np.array([len(source) for source in sources], dtype=np.int64)
+        # The longest first, so that no worker is left with much to do when the others have ended.
+        batches = [part.tolist() for part in reversed(ordered_batches(lengths, max(1, BATCH_TOKENS // options.beam)))]
+        found = self._searched(sources, batches, limits, task, watch)
+        nonsense = [index for index, each in found.items() if any(one.emitted_nonsense for one in each)]
+        found |= self._searched(sources, [[index] for index in nonsense], limits, task, suppress=True)
+        found |= self._at_limit(sources, found, limits, task, set(nonsense))
+        every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
+        anew = range(len(sources)) if task.token_scores or options.min_length else nonsense
+        return self._scored(sources, every, anew, options)
+
+    def token_log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
+        """See `Engine`."""
+        lengths = np.array([len(source) + len(target) for source, target in pairs], dtype=np.int64)
+        batches = [part.tolist() for part in reversed(ordered_batches(lengths, BATCH_TOKENS))]
+        running = [
+            self.translator.score_batch(
+                [self._names(pairs[index][0]) for index in part],
+                # It adds the end symbol itself.
+                [[self.target_names[id] for id in pairs[index][1][:-1]] for index in part],
+                max_input_length=0,
+                asynchronous=True,
+            )
+            for part in batches
+        ]
+        done: dict[int, list[float]] = {}
+        for part, results in zip(batches, running, strict=True):
+            done.update(zip(part, (list(result.result().log_probs) for result in results), strict=True))
+        return [done[index] for index in range(len(pairs))]
+
+    def _aligns(self, task: Task) -> bool:
+        """Whether the attention that comes with a search is what the task asks for."""
+        return task.align and self.about.aligns(task.alignment, number(self.files.config.model.decoder.layers))
+
+    def _names(self, source: Ids) -> Tokens:
+        return [self.source_names[id] for id in source]
+
+    def _start(
+        self,
+        sources: Sequence[Ids],
+        part: list[int],
+        most: int,
+        task: Task,
+        every: bool = False,
+        suppress: bool = False,
+        greedy: bool = False,
+    ) -> list[Any]:
+        """Begins to translate a batch with at most so many tokens, end symbol included; results to wait for.
+
+        With `every`, all that a search was looking at when its limit cut it comes back, not only the n best.
+        """
+        options = replace(task.options, beam=1, n_best=1) if greedy else task.options
+        beam = options.beam
+        enough = max(options.n_best, math.ceil(beam * options.patience)) + (beam if every and beam > 1 else 0)
+        alpha = options.alpha if options.length_penalty == "average" else 0.0
+        return list(
+            self.translator.translate_batch(
+                [self._names(sources[index]) for index in part],
+                asynchronous=True,
+                beam_size=beam,
+                patience=enough / beam if beam > 1 else 1,
+                num_hypotheses=enough if every and beam > 1 else options.n_best,
+                length_penalty=alpha or NO_PENALTY,
+                max_input_length=0,
+                max_decoding_length=most,
+                min_decoding_length=min(options.min_length, most),
+                suppress_sequences=[[self.target_names[id]] for id in (PAD, BOS)] if suppress else None,
+                return_end_token=True,
+                return_scores=True,
+                return_attention=self._aligns(task),
+            )
+        )
+
+    def _read(self, result: Any, first: list[float] | None) -> list[Found]:
+        """A result's hypotheses; `first` is the right first row of their attention, where it is not as it came."""
+        found = []
+        for place, (tokens, score) in enumerate(zip(result.hypotheses, result.scores, strict=True)):
+            rows = result.attention[place] if result.attention else None
+            if rows is not None and first is not None:
+                rows = [first, *rows[1:]]
+            found.append(Found([self.target_ids[name] for name in tokens], score, rows))
+        return found
+
+    def _searched(
+        self,
+        sources: Sequence[Ids],
+        batches: list[list[int]],
+        limits: list[int],
+        task: Task,
+        watch: Watch = lambda count: None,
+        **how: bool,
+    ) -> dict[int, list[Found]]:
+        """What batches of sentences, searched side by side, come to; a batch has the limit of its longest sentence."""
+        running = [self._start(sources, part, max(limits[index] for index in part) + 1, task, **how) for part in batches]
+        # Row 0 is the same for all hypotheses of a sentence, and of a beam's first step in a batch CTranslate2 gives
+        # that of another sentence.
+        mend = self._aligns(task) and task.options.beam > 1
+        first = [self._start(sources, part, 1, task, greedy=True) for part in batches] if mend else []
+        found: dict[int, list[Found]] = {}
+        for place, (part, results) in enumerate(zip(batches, running, strict=True)):
+            for number, (index, result) in enumerate(zip(part, results, strict=True)):
+                row = first[place][number].result().attention[0][0] if mend else None
+                found[index] = self._read(result.result(), row)
+            watch(len(part))
+        return found
+
+    def _at_limit(
+        self,
+        sources: Sequence[Ids],
+        found: dict[int, list[Found]],
+        limits: list[int],
+        task: Task,
+        suppressed: set[int],
+    ) -> dict[int, list[Found]]:
+        """The n best of those sentences whose search came to a limit: what has ended first, then what it cut."""
+        open_ones = [
+            index
+            for index, each in found.items()
+            if not all(one.finished and len(one.ids) <= limits[index] + 1 for one in each)
+        ]
+
+        def searched(which: list[int], most: list[int]) -> dict[int, list[Found]]:
+            result: dict[int, list[Found]] = {}
+            for suppress in (False, True):
+                alone = [[index] for index in which if (index in suppressed) == suppress]
+                result |= self._searched(sources, alone, most, task, every=True, suppress=suppress)
+            return {index: [one for one in each if not one.emitted_nonsense] for index, each in result.items()}
+
+        count = task.options.n_best
+        done = {index: [one for one in each if one.finished] for index, each in searched(open_ones, limits).items()}
+        short = [index for index, each in done.items() if len(each) < count]
+        cut = searched([index for index in short if limits[index]], [limit - 1 for limit in limits])
+        nothing = [Found([], 0.0, [] if self._aligns(task) else None)]
+        for index in short:
+            known = [one.ids[:-1] for one in done[index]]
+            done[index] += [one for one in cut.get(index, nothing) if not one.finished and one.ids not in known]
+        return {index: each[:count] for index, each in done.items()}
+
+    def _scored(
+        self, sources: Sequence[Ids], found: list[list[Hypothesis]], which: Sequence[int], options: SearchOptions
+    ) -> list[list[Hypothesis]]:
+        """The same with log-probabilities of tokens, and scores from them, for the sources in `which`."""
+        pairs = [(sources[index], [*one.tokens, EOS]) for index in which for one in found[index]]
+        rest = iter(self.token_log_probs(pairs))
+        for index in which:
+            scored = []
+            for one in found[index]:
+                values = next(rest)
+                # What was cut never came to predict its end.
+                values = values if one.finished else values[:-1]
+                total = math.fsum(values)
+                score = total / _penalty(len(values), options)
+                scored.append(replace(one, score=score, log_prob=total, token_log_probs=values))
+            found[index] = sorted(scored, key=lambda one: (not one.finished, -one.score))
+        return found
+
+
+def _hypothesis(found: Found, options: SearchOptions) -> Hypothesis:
+    return Hypothesis(
+        tokens=found.ids[:-1] if found.finished else found.ids,
+        score=found.score,
+        log_prob=found.score * _penalty(len(found.ids), options),
+        token_log_probs=[],
+        weights=None if found.attention is None else np.array(found.attention, dtype=np.float32),
+        finished=found.finished,
+    )
+
+
+def _limit(source: int, options: SearchOptions) -> int:
+    """The most tokens of a translation of so many source tokens, the end symbol of the source counted."""
+    most = max(int(source * options.max_ratio + options.max_extra), options.min_length)
+    return most if options.max_length is None else min(most, options.max_length)
+
+
+def _penalty(length: int, options: SearchOptions) -> float:
+    return float(max(length, 1) ** options.alpha) if options.length_penalty == "average" else 1.0
+
+
+def _place(device: str) -> tuple[str, int]:
+    """CTranslate2's name and number of a device that torch would call `device`."""
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or not (index or "0").isdigit():
+        raise SightlineError(f"unknown device '{device}': try cpu or cuda")
+    return kind, int(index or 0)
+
+
+def _check_compute(compute: str, device: str) -> None:
+    import ctranslate2
+
+    if device == "cuda" and not ctranslate2.get_cuda_device_count():
+        raise SightlineError("device 'cuda': CTranslate2 finds no GPU here; try cpu")
+    known = ["default", "auto", *sorted(ctranslate2.get_supported_compute_types(device))]
+    if compute not in known:
+        raise SightlineError(f"compute type '{compute}' cannot be used on this {device}; {nearest(compute, known)}")

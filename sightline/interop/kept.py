@@ -1,0 +1,68 @@
+"""A model's conversion for CTranslate2, made once and kept in its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from sightline.files import sha256
+from sightline.folder import WEIGHTS, ModelFiles, weights_file
+from sightline.interop.ctranslate2 import MODEL, SETTINGS, VERSION, About, converted, describe, read_about
+
+KEPT = ".ctranslate2"
+
+Source = Path | dict[str, bytes]
+"""A folder that CTranslate2 reads, or its files by name."""
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder is what `sightline export --to ctranslate2` makes: a model for CTranslate2 alone."""
+    return (folder / MODEL).is_file() and not (folder / WEIGHTS).is_file()
+
+
+def for_ctranslate2(files: ModelFiles) -> tuple[Source, About]:
+    """The model as CTranslate2 reads it and what it can do: the export itself, or a conversion kept in the folder.
+
+    Where the folder cannot be written to, the conversion stays in memory.
+    """
+    if is_export(files.path):
+        return files.path, read_about((files.path / SETTINGS).read_bytes()) or describe(files.config)
+    place = files.path / KEPT / _digest(files)
+    about = describe(files.config)
+    if (place / MODEL).is_file():
+        return place, about
+    content = converted(files)
+    try:
+        _keep(content, place)
+    except OSError:  # a folder of someone else's, or a full disk
+        return content, about
+    return place, about
+
+
+def _digest(files: ModelFiles) -> str:
+    """What a conversion depends on, in a few letters."""
+    config = files.config
+    settings = [VERSION, config.model.model_dump(mode="json"), vars(describe(config))]
+    weights = sha256(weights_file(files.path))
+    return hashlib.sha256(f"{weights} {json.dumps(settings, sort_keys=True)}".encode()).hexdigest()[:16]
+
+
+def _keep(content: dict[str, bytes], place: Path) -> None:
+    """Writes the files beside and moves them into place, and clears away the conversions of former weights."""
+    place.parent.mkdir(exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=place.parent))
+    try:
+        for name, data in content.items():
+            (partial / name).write_bytes(data)
+        partial.chmod(place.parent.stat().st_mode)
+        os.replace(partial, place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    for other in place.parent.iterdir():
+        if other != place:
+            # Even one that another process is just writing: it then goes on with what it has in memory.
+            shutil.rmtree(other, ignore_errors=True)

@@ -1,0 +1,213 @@
+"""A verified export: a held-out set is decoded by the model and by what was made of it, and the card tells how they compare.
+
+The rule: an export that loses more BLEU than the tolerance is not written. It is the loss seen on the whole set that
+counts, whether it is significant or not, because that is what can be promised of a set of any size; the bootstrap's
+interval and p-value are in the card for those who want to know how sure it is. A better score is no reason to fail.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sightline import __version__
+from sightline.engines.base import Watch
+from sightline.engines.choice import Engines
+from sightline.errors import SightlineError, nearest
+from sightline.files import failure, write_text
+from sightline.folder import CARD, WEIGHTS, ModelFiles, open_files, save_config, save_tokenizers
+from sightline.interop import ctranslate2, huggingface
+from sightline.readers import Pair
+from sightline.significance import Comparison, compare
+from sightline.translator import Translator, load
+
+TOLERANCE = 0.5
+KINDS = ("ctranslate2", "huggingface")
+USE = {
+    "ctranslate2": (
+        "`sightline translate FOLDER` works on this folder. With CTranslate2 alone, sources are lists of the model's pieces,\n"
+        "their end symbol included, as `sightline.load(FOLDER).files.tokenizers.source` makes them:\n\n"
+        "```python\n"
+        'ctranslate2.Translator(FOLDER).translate_batch([[*pieces, "</s>"]], beam_size=5)\n'
+        "```"
+    ),
+    "huggingface": (
+        "```python\n"
+        "from transformers import MarianMTModel, MarianTokenizer\n\n"
+        "model, tokenizer = MarianMTModel.from_pretrained(FOLDER), MarianTokenizer.from_pretrained(FOLDER)\n"
+        'tokenizer.batch_decode(model.generate(**tokenizer(["a sentence"], return_tensors="pt")), skip_special_tokens=True)\n'
+        "```\n\n"
+        "`sightline import FOLDER OUT` makes a Sightline model of it again."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What a system made of the held-out set: texts, token ids, and the seconds it took; and its size in bytes."""
+
+    texts: list[str]
+    ids: list[list[int]]
+    seconds: float
+    size: int
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How an export compares with its model."""
+
+    original: Decoded
+    export: Decoded
+    comparisons: list[Comparison]
+    notes: list[str]
+
+    @property
+    def loss(self) -> float:
+        """BLEU that the export loses; below zero, it gains."""
+        return -self.comparisons[0].difference
+
+    def lines(self) -> list[str]:
+        """For a person, one fact each."""
+        count = len(self.original.ids)
+        same = sum(one == other for one, other in zip(self.original.ids, self.export.ids, strict=True))
+        sizes = [decoded.size / 1e6 for decoded in (self.original, self.export)]
+        speeds = [count / max(decoded.seconds, 1e-9) for decoded in (self.original, self.export)]
+        return [
+            f"compared with its model (PyTorch engine) on {count:,} held-out sentences",
+            f"identical translations: {same / count:.1%}; tokens in common: "
+            f"{agreement(self.original.ids, self.export.ids):.2%}",
+            *map(str, self.comparisons),
+            f"weights: {sizes[0]:.1f} MB before, {sizes[1]:.1f} MB now",
+            f"speed where it was made: {speeds[0]:.1f} sentences a second before, {speeds[1]:.1f} now",
+            *self.notes,
+        ]
+
+
+def export(
+    model: Path,
+    output: Path,
+    to: str,
+    pairs: Sequence[Pair],
+    quantize: str | None = None,
+    tolerance: float = TOLERANCE,
+    watch: Watch = lambda count: None,
+) -> Verification:
+    """Makes `output` of the model folder `model`, verified on `pairs`; nothing is left of it when it loses too much.
+
+    `watch` is told of the sentences decoded: twice as many as there are pairs.
+    """
+    if to not in KINDS:
+        raise SightlineError(f"--to {to}: {nearest(to, KINDS)}")
+    if quantize is not None and to != "ctranslate2":
+        raise SightlineError(f"--quantize {quantize} is for --to ctranslate2; a Hugging Face folder holds float32")
+    files = open_files(model)
+    with _growing(output) as partial:
+        (_write_ctranslate2 if to == "ctranslate2" else _write_huggingface)(files, partial, quantize)
+        found = _verify(files, partial, to, pairs, watch)
+        write_text(partial / CARD, _card(files, to, quantize, found))
+        if found.loss > tolerance:
+            raise SightlineError(
+                f"the export loses {found.loss:.2f} BLEU on {len(pairs):,} sentences, more than the tolerance of "
+                f"{tolerance:g}: nothing was written; choose another --quantize, or a larger --tolerance"
+            )
+    return found
+
+
+def _write_ctranslate2(files: ModelFiles, output: Path, quantize: str | None) -> None:
+    reason = ctranslate2.unsupported(files.config.model)
+    if reason is not None:
+        raise SightlineError(f"{files.path}: CTranslate2 cannot run {reason}")
+    ctranslate2.convert(files, output, quantize)
+    save_tokenizers(output, files.tokenizers)
+    save_config(output, files.config)
+
+
+def _write_huggingface(files: ModelFiles, output: Path, quantize: str | None) -> None:
+    huggingface.export(files, output)
+
+
+def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], watch: Watch) -> Verification:
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    original = Translator(files, Engines(files, "pytorch"))
+    original.check_lines(sources, "the held-out set")
+    notes: list[str] = []
+    expected = _decode(lambda lines: _translate(original, lines, watch), sources, files.path / WEIGHTS)
+    if to == "ctranslate2":
+        exported = load(output, engine="ctranslate2")
+        found = _decode(lambda lines: _translate(exported, lines, watch), sources, output / ctranslate2.MODEL)
+    else:
+        from sightline.interop.transformers import Generator
+
+        generator = Generator(output, files)
+        notes = generator.compare(pairs)
+        found = _decode(lambda lines: generator.translate(lines, watch), sources, output / WEIGHTS)
+    comparisons = compare(expected.texts, found.texts, references, files.config.training.bleu_tokenize)
+    return Verification(expected, found, comparisons, notes)
+
+
+def _translate(translator: Translator, lines: Sequence[str], watch: Watch) -> list[tuple[str, list[int]]]:
+    return [(one.text, one.ids) for one in translator.stream(lines, watch=watch)]
+
+
+def _decode(
+    decode: Callable[[Sequence[str]], list[tuple[str, list[int]]]], sources: Sequence[str], weights: Path
+) -> Decoded:
+    begun = time.perf_counter()
+    found = decode(sources)
+    seconds = time.perf_counter() - begun
+    return Decoded([text for text, _ in found], [ids for _, ids in found], seconds, weights.stat().st_size)
+
+
+def agreement(first: Sequence[Sequence[int]], second: Sequence[Sequence[int]]) -> float:
+    """The share of tokens in common: 1 - edits / tokens of the longer, over all sentences."""
+    edits = longest = 0
+    for one, other in zip(first, second, strict=True):
+        edits += edit_distance(one, other)
+        longest += max(len(one), len(other))
+    return 1 - edits / longest if longest else 1.0
+
+
+def edit_distance(one: Sequence[int], other: Sequence[int]) -> int:
+    """Fewest insertions, deletions and replacements that make one of the other (Levenshtein 1966)."""
+    if one == other:
+        return 0
+    row = list(range(len(other) + 1))
+    for place, token in enumerate(one, 1):
+        diagonal, row[0] = row[0], place
+        for column, wanted in enumerate(other, 1):
+            diagonal, row[column] = row[column], min(row[column] + 1, row[column - 1] + 1, diagonal + (token != wanted))
+    return row[-1]
+
+
+def _card(files: ModelFiles, to: str, quantize: str | None, found: Verification) -> str:
+    """The model's own card, and a section on the export."""
+    card = files.path / CARD
+    own = card.read_text(encoding="utf-8") if card.is_file() else "# An exported model\n"
+    kind = {"ctranslate2": f"CTranslate2 ({quantize or 'float32'})", "huggingface": "Hugging Face's MarianMT"}[to]
+    lines = [f"Made for {kind} by Sightline {__version__}.", "", *(f"- {line}" for line in found.lines())]
+    signatures = [f"- {one.name}: {one.signature}" for one in found.comparisons]
+    return "\n".join([own.rstrip(), "", "## Export", "", *lines, *signatures, "", USE[to], ""])
+
+
+@contextmanager
+def _growing(output: Path) -> Iterator[Path]:
+    """A folder beside `output` that becomes it when the block ends well, and else goes."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise SightlineError(f"{output}: is there already; choose another folder")
+    partial = output.with_name(f".{output.name}.partial-{secrets.token_hex(4)}")
+    try:
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            partial.mkdir()
+        except OSError as error:
+            raise SightlineError(f"{output}: {failure(error, 'write')}") from None
+        yield partial
+        os.replace(partial, output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
