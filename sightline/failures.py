@@ -274,11 +274,15 @@ def _cut(one: Translation, expectations: Expectations) -> Flag | None:
     return Flag("cut", f"it was cut after {len(one.tokens)} tokens, before its end", float(len(one.tokens)))
 
 
+def mean_log_prob(one: Translation) -> float | None:
+    """The mean log-probability of a prediction, the end's included; None when there was none."""
+    predictions = len(one.tokens) + one.finished
+    return one.log_prob / predictions if predictions else None
+
+
 def _unsure(one: Translation, expectations: Expectations) -> Flag | None:
-    if not one.token_log_probs:
-        return None
-    mean = sum(one.token_log_probs) / len(one.token_log_probs)
-    if mean >= expectations.thresholds.log_prob:
+    mean = mean_log_prob(one)
+    if mean is None or mean >= expectations.thresholds.log_prob:
         return None
     return Flag("unsure", f"its tokens have a probability of {math.exp(mean):.1%} on average", mean)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from sightline.engines.base import Task
 from sightline.errors import SightlineError
-from sightline.failures import Expectations, detect
+from sightline.failures import Expectations, detect, mean_log_prob
 from sightline.forced import has_attention
 from sightline.hypothesis import SearchOptions
 from sightline.translation import Translation
@@ -60,8 +61,8 @@ def better(first: Translation, second: Translation) -> Translation:
 
 
 def _rank(one: Translation) -> tuple[int, float]:
-    mean = sum(one.token_log_probs) / len(one.token_log_probs) if one.token_log_probs else -float("inf")
-    return -len(one.flags or []), mean
+    mean = mean_log_prob(one)
+    return -len(one.flags or []), -math.inf if mean is None else mean
 
 
 def safer(translator: Translator, one: Translation, options: SearchOptions) -> SearchOptions:

@@ -209,10 +209,10 @@ def test_lengths() -> None:
 
 
 def test_confidence() -> None:
-    one = made("a man", "ein Mann", token_log_probs=[-0.1, -8.0, -0.5])
+    one = made("a man", "ein Mann", log_prob=-8.6)  # of two words and the end
     (flag,) = detect(one)
     assert (flag.name, flag.value) == ("unsure", pytest.approx(-8.6 / 3))
-    assert names(replace(one, token_log_probs=[-0.1, -3.0, -0.5])) == []
+    assert names(replace(one, log_prob=-3.6)) == []
 
 
 def test_nothing_is_a_good_translation_of_nothing() -> None:
@@ -220,7 +220,7 @@ def test_nothing_is_a_good_translation_of_nothing() -> None:
 
 
 def test_every_check_can_be_left_out() -> None:
-    one = made("a b c", "", finished=False, token_log_probs=[-9.0])
+    one = made("a b c", "", tokens=["x"], finished=False, log_prob=-9.0)
     assert names(one) == ["short", "cut", "unsure"]
     assert names(one, Expectations(unchecked=frozenset(CHECKS))) == []
 

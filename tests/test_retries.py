@@ -34,11 +34,13 @@ def test_fewer_flags_win_then_the_mean_log_probability() -> None:
     bad, worse = made("a", "x", "loop"), made("a", "y", "loop", "cut")
     assert better(worse, bad) == replace(bad, first=worse)
     assert better(bad, worse) == replace(bad, retry=worse)
-    sure, unsure = made("a", "x", "cut", log_probs=[-0.2] * 9), made("a", "y", "cut", log_probs=[-0.3])
+    sure, unsure = made("a", "x", "cut", log_probs=[-0.2] * 2), made("a", "y", "cut", log_probs=[-0.3] * 2)
+    long = made("a", "x x x x x", "cut", log_probs=[-0.2] * 6)
+    assert better(unsure, long).text == long.text  # a sum would say otherwise
     assert better(unsure, sure).text == "x"
     assert better(sure, unsure).text == "x"
     assert better(sure, sure).retry == sure  # no better: the first stays
-    nothing = made("a", "", "cut", log_probs=[])
+    nothing = made("a", "", "cut", log_probs=[], finished=False)
     assert better(nothing, unsure).text == "y"
 
 
