@@ -164,7 +164,7 @@ options_strategy = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(sources_strategy, options_strategy, prefixes_strategy)
 def test_controlled_beam_equals_the_plain_one(
     sources: list[Tokens], options: SearchOptions, prefixes: list[Tokens]
@@ -207,7 +207,7 @@ def test_the_promises_are_kept(sources: list[Tokens], options: SearchOptions, pr
                     assert gram not in others
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(sources_strategy, options_strategy, prefixes_strategy)
 def test_controlled_beam_of_one_equals_greedy(
     sources: list[Tokens], options: SearchOptions, prefixes: list[Tokens]

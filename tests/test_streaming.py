@@ -32,7 +32,7 @@ def joined(parts: list[Streamed]) -> tuple[list[int], Hypothesis]:
     return [token for part in parts for token in part.tokens], last.hypothesis
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     st.lists(st.integers(3, 50), min_size=1, max_size=4).map(tuple),
     options_strategy,

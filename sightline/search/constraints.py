@@ -94,12 +94,17 @@ class Constraints:
         return tuple(moved)
 
     def need(self, progress: Progress) -> int:
-        """How many tokens all constraints still need, each by its shortest way; at 0 the sentence may end."""
-        return sum(
-            automaton.need[node] + (times - met - 1) * automaton.need[0]
-            for (met, node), automaton, times in zip(progress, self.automata, self.times, strict=True)
-            if met < times
-        )
+        """How many tokens the constraints still need one after the other, each by its shortest way; at 0 all are met.
+
+        Of several that are begun only the furthest counts: its next token mostly breaks the others off. So there is
+        always a token that brings the need down.
+        """
+        rest = begun = 0
+        for (met, node), automaton, times in zip(progress, self.automata, self.times, strict=True):
+            if met < times:
+                rest += (times - met - automaton.whole[node]) * automaton.need[0]
+                begun = max(begun, 0 if automaton.whole[node] else automaton.need[0] - automaton.need[node])
+        return rest - begun
 
     def wanted(self, progress: Progress) -> set[int]:
         """The tokens that bring a constraint nearer or begin one anew."""
