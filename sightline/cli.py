@@ -241,7 +241,7 @@ def align(
 
 def aligned(translator: Translator, seen: Iterable[Forced], limit: int, show: bool) -> list[Forced]:
     """Prints each sentence's links, or draws the first ones; gives back the first `limit` sentences."""
-    from sightline.align import read_alignment
+    from sightline.forced import read_alignment
     from sightline.gallery import heatmap
     from sightline.links import to_pharaoh
     from sightline.plot import terminal

@@ -13,6 +13,9 @@ from sightline.launch import launched
 
 if TYPE_CHECKING:
     from sightline.config import RunConfig
+    from sightline.training.loop import Result
+
+NOTHING_SAVED = "nothing was saved yet: give the same command again to start anew"
 
 
 def train(
@@ -86,18 +89,29 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     """Trains with progress on stderr, and says at the end what there is and how to go on."""
     import shlex
 
+    from sightline.training.checkpoints import CHECKPOINTS, latest
     from sightline.training.loop import Host
-    from sightline.training.progress import progress_for
+    from sightline.training.progress import progress_for, told_minutes
+    from sightline.training.resume import steps_done
     from sightline.training.run import train as train_model
 
-    result = train_model(config, output, resume, Host(progress_for()), say).result
     folder = shlex.quote(str(output))
-    say(f"stopped by {result.reason} after {result.steps:,} updates, {result.seconds / 60:.1f} minutes")
+    launch = launched()
+    again = f"{launch.command if launch else program()} train --output {folder} --resume"
+    before = steps_done(output) if resume else 0
+    try:
+        result = train_model(config, output, resume, Host(progress_for(metric=config.training.metric)), say).result
+    except KeyboardInterrupt:
+        saved = latest(output / CHECKPOINTS) is not None
+        say("interrupted; " + (f"go on from the last checkpoint: {again}" if saved else NOTHING_SAVED))
+        raise
     if result.interrupted:
-        launch = launched()
-        again = launch.command if launch else program()
-        say(f"saved; go on with: {again} train --output {folder} --resume")
+        say(f"interrupted after {result.steps:,} updates, {told_minutes(result.seconds / 60)}")
+        say(f"saved; go on with: {again}")
         raise typer.Exit(130)
+    if resume and result.steps == before:
+        return  # what there was to say was said when it was found to be over
+    say(ending(result, config))
     if result.best is None:
         raise SightlineError(
             f"{output}: no validation gave a number, so there is no model: allow more time, or lower the learning rate"
@@ -105,6 +119,18 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
     say(f"the model is in {output}; try: echo 'a sentence' | {program()} translate {folder}")
+
+
+def ending(result: Result, config: RunConfig) -> str:
+    """Why a run is over."""
+    from sightline.training.progress import told_minutes
+
+    took = told_minutes(result.seconds / 60)
+    if result.reason == "max_steps":
+        return f"all {result.steps:,} updates are done, in {took}"
+    if result.reason == "patience":
+        return f"no better in {config.training.patience} validations: {result.steps:,} updates in {took}"
+    return f"the time is up: {result.steps:,} updates in {took}"
 
 
 def average(

@@ -183,9 +183,17 @@ def _invoke(app: typer.Typer) -> int:
         if not hasattr(error, "format_message"):
             raise
         path = getattr(getattr(error, "ctx", None), "command_path", "sightline")
-        complain(f"{error.format_message()} (see {path} --help)")
+        complain(f"{plain_usage(error.format_message())} (see {path} --help)")
         return MISTAKE
     return 0
+
+
+def plain_usage(message: str) -> str:
+    """A mistake in the options with what was probably meant."""
+    said, _, options = message.partition(" (Possible options: ")
+    if not options:
+        return message.rstrip(".")
+    return f"{said.rstrip('.')}; did you mean {options.removesuffix(')').replace(', ', ' or ')}?"
 
 
 def _open_streams() -> None:

@@ -17,7 +17,7 @@ from sightline.gallery import heatmap
 from sightline.plot import terminal
 from sightline.training.checkpoints import CHECKPOINTS, latest
 from sightline.training.loop import Host
-from sightline.training.progress import progress_for
+from sightline.training.progress import progress_for, told_minutes
 from sightline.training.run import train
 from sightline.translator import Translator, load
 
@@ -78,8 +78,10 @@ def prepare(model: Path, minutes: float, say: Callable[[str], None]) -> None:
     if begun is not None:
         say(f"{model} was begun: going on from {begun.name}")
     else:
-        say(f"training a small English-German Transformer for {minutes:g} minutes on {bundled('train').name}")
-    trained = train(demo_config(minutes), model, begun is not None, Host(progress_for()), say)
+        say(f"training a small English-German Transformer for {told_minutes(minutes)} on {bundled('train').name}")
+    config = demo_config(minutes)
+    progress = progress_for(metric=config.training.metric)
+    trained = train(config, model, begun is not None, Host(progress), say)
     if trained.result.interrupted:
         say("saved; run the demo again to go on")
         raise KeyboardInterrupt

@@ -18,11 +18,11 @@ from sightline.files import read_lines, write_text
 from sightline.plot.charts import Chart, Point, Series, shown
 from sightline.plot.report import Attention, Example, Length, Report, Table, report_html
 from sightline.recordings import Seen, Translated, load_attention, load_facts, load_translations
+from sightline.training.progress import DECIMALS
 
 REPORT, METRICS, CONFIG = "report.html", "metrics.jsonl", "config.yaml"
 EXAMPLES = 3  # of each kind
 # The scores of a validation, in the order of the table, and how exactly they are told.
-DECIMALS = {"loss": 3, "perplexity": 2, "bleu": 1, "sharpness": 3}
 
 Row = dict[str, Any]
 

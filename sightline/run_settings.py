@@ -78,6 +78,8 @@ def assembled(
         # What is open in the file has been chosen when the run began.
         values = merge(began.model_dump(mode="json"), without_nulls(values))
     values = merge(values, given)
+    config = build_config(values, recipe, "command line")
     for text in assignments:
         values = merge(values, assignment(text))
-    return build_config(values, recipe, "command line")
+        config = build_config(values, recipe, f"--set {text}")
+    return config

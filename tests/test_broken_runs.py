@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from sightline.cli_runs import run_training
+from sightline.config import build_config
 from tests.commands import Command, finish, settings, start, write_lines
 
 
@@ -129,12 +131,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(command: Command, toy_pairs: Path, t
     done = finish(process)
     assert (done.code, done.out) == (130, "")
     assert f"saved; go on with: sightline train --output '{run}' --resume" in done.err
-    told = re.search(r"stopped by interrupted after ([\d,]+) updates", done.err)
+    told = re.search(r"interrupted after ([\d,]+) updates", done.err)
     assert told is not None
     steps = int(told[1].replace(",", ""))
     done = command("train", "--output", run, "--resume", "--max-steps", steps + 2)
     assert done.code == 0, done.err
-    assert f"stopped by max_steps after {steps + 2:,} updates" in done.err
+    assert f"all {steps + 2:,} updates are done" in done.err
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(
@@ -153,3 +155,20 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(
     assert (tmp_path / "run" / "config.yaml").exists()
     assert "no checkpoint to resume from; start without --resume" in command(*line, "--resume").mistake()
     assert command(*line).code == 0
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_an_interruption_says_whether_there_is_anything_to_go_on_from(
+    saved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sightline.training.run.train", interrupted)
+    monkeypatch.setattr("sightline.training.checkpoints.latest", lambda folder: folder if saved else None)
+    with pytest.raises(KeyboardInterrupt):
+        run_training(build_config({}, "transformer"), tmp_path, resume=False)
+    told = capsys.readouterr().err
+    assert told.startswith("interrupted; ")
+    assert ("--resume" in told) is saved
+    assert ("nothing was saved yet" in told) is not saved

@@ -90,9 +90,9 @@ class TestFiles:
         ("values", "told"),
         [
             ({"corpora": [{"pairs": "a.tsv"}, {"wieght": 2}]}, r"unknown key 'data.corpora.1.wieght'; did you mean"),
-            ({"corpora": [{"pairs": "a.tsv", "weight": 0}]}, r"data.corpora.0.weight = 0: input should be greater"),
-            ({"temperature": 0}, r"data.temperature = 0: input should be greater than 0"),
-            ({"filters": {"ratio": 0.5}}, r"data.filters.ratio = 0.5: input should be greater than or equal to 1"),
+            ({"corpora": [{"pairs": "a.tsv", "weight": 0}]}, r"data.corpora.0.weight = 0: expected more than 0"),
+            ({"temperature": 0}, r"data.temperature = 0: expected more than 0"),
+            ({"filters": {"ratio": 0.5}}, r"data.filters.ratio = 0.5: expected 1"),
         ],
     )
     def test_wrong_keys(self, values: dict[str, Any], told: str) -> None:

@@ -58,19 +58,19 @@ def test_more_steps_and_a_larger_limit(begun: Callable[..., Path], command: Comm
     for options, steps in ((["--max-steps", 3], 3), (["--more-steps", 4], 7), (["--more-steps", 1], 8)):
         done = command(*resume, *options)
         assert done.code == 0, done.err
-        assert f"stopped by max_steps after {steps} updates" in done.err
-        assert "updates are done" not in done.err
+        assert f"all {steps} updates are done" in done.err
+        assert "go on with" not in done.err
 
 
 def test_more_steps_after_a_limit_of_time(begun: Callable[..., Path], command: Command) -> None:
     """The time is used up; steps more are what is asked for, so it no longer counts."""
     resume = ["train", "--output", begun(), "--resume"]
     done = command(*resume, "--max-steps", 50, "--max-minutes", 1e-9)
-    assert "its 1e-09 minutes are used up; go on with a larger --max-minutes" in done.err
-    assert "stopped by max_minutes after 2 updates" in done.err
-    assert "stopped by max_steps after 5 updates" in command(*resume, "--more-steps", 3).err
+    assert "its 0 minutes are used up; go on with a larger --max-minutes" in done.err
+    assert "updates in" not in done.err
+    assert "all 5 updates are done" in command(*resume, "--more-steps", 3).err
     done = command(*resume, "--more-steps", 3, "--max-minutes", 1e-9)
-    assert "stopped by max_minutes after 5 updates" in done.err
+    assert "its 0 minutes are used up" in done.err
 
 
 def test_more_steps_that_make_no_sense(begun: Callable[..., Path], command: Command, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_forbidden_change_is_told_before_the_data_is_read(
     line = ["train", "--output", begun(), "--resume"]
     monkeypatch.setattr("sightline.training.run.prepare", lambda *_: pytest.fail("it was read"))
     assert "model.dropout was 0.1 and is now 0.3" in command(*line, "--set", "model.dropout=0.3").mistake()
-    assert "did you mean 'max_steps'?" in command(*line, "--set", "training.max_step=9").mistake()
+    assert "did you mean 'training.max_steps'?" in command(*line, "--set", "training.max_step=9").mistake()
 
 
 def test_what_may_change_changes(begun: Callable[..., Path], command: Command) -> None:

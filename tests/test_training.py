@@ -489,7 +489,7 @@ def test_lines_are_few() -> None:
     lines.stop()
     assert stream.getvalue().splitlines() == [
         "step 60/200  loss 3.000  12,346 tokens/s  rate 5.0e-04  1:10 left",
-        "validation at step 100: loss 2.5  bleu 31.24  (best so far)",
+        "validation at step 100: loss 2.500  bleu 31.2  (best loss so far)",
     ]
 
 

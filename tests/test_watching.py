@@ -200,6 +200,7 @@ def test_samples_under_a_validation() -> None:
     lines.validated(5, {"loss": 1.23456, "sharpness": 0.012345}, False, [sample])
     assert stream.getvalue().splitlines() == [
         "validation at step 5: loss 1.235  sharpness 0.012",
+        "    (sharpness of the attention: 0 is spread evenly over the source, 1 is on one place)",
         "    source     ein sehr\ufffd[1m langer Satz",
         "    reference  日本語 日本語",
         "    output",

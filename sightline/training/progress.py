@@ -18,6 +18,8 @@ from sightline.training.watch import Sample
 REFRESH_SECONDS = 0.25
 LINE_SECONDS = 30.0
 WIDEST = 160  # columns of a sample in a log file
+DECIMALS = {"loss": 3, "perplexity": 2, "bleu": 1, "sharpness": 3}
+SHARPNESS = "    (sharpness of the attention: 0 is spread evenly over the source, 1 is on one place)"
 NARROWEST = 6  # columns that the bar itself keeps
 
 
@@ -89,10 +91,16 @@ def clock_time(seconds: float | None) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def validation_line(step: int, metrics: Mapping[str, float], best: bool) -> str:
-    """A validation in one line."""
-    values = "  ".join(f"{name} {round(value, 3):.4g}" for name, value in metrics.items())
-    return f"validation at step {step}: {values}{'  (best so far)' if best else ''}"
+def told_minutes(minutes: float) -> str:
+    """`1 minute`, `2.5 minutes`."""
+    number = f"{minutes:.1f}".removesuffix(".0")
+    return f"{number} minute{'' if number == '1' else 's'}"
+
+
+def validation_line(step: int, metrics: Mapping[str, float], best: str | None) -> str:
+    """A validation in one line; `best` names the metric by which it is the best so far."""
+    values = "  ".join(f"{name} {value:.{DECIMALS.get(name, 3)}f}" for name, value in metrics.items())
+    return f"validation at step {step}: {values}{f'  (best {best} so far)' if best else ''}"
 
 
 def sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
@@ -107,9 +115,11 @@ def sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
 class _Summary:
     """The words that bar and lines share. The shown loss is a running average: one batch's is too noisy to read."""
 
-    def __init__(self) -> None:
+    def __init__(self, metric: str) -> None:
         self.limits = Limits(None, None)
+        self._metric = metric
         self._loss: float | None = None
+        self._explained = False
 
     def step(self, report: Report) -> str:
         return f"{report.step}/{self.limits.max_steps}" if self.limits.max_steps else str(report.step)
@@ -125,6 +135,16 @@ class _Summary:
         while room is not None and parts and len("  ".join(parts)) > room:
             parts.pop()
         return "  ".join(parts)
+
+    def validation(
+        self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample], width: int
+    ) -> list[str]:
+        """The lines of a validation; what sharpness is, is told once."""
+        lines = [validation_line(step, metrics, self._metric if best else None)]
+        if "sharpness" in metrics and not self._explained:
+            self._explained = True
+            lines.append(SHARPNESS)
+        return [*lines, *sample_lines(samples, width)]
 
     def left(self, report: Report) -> str:
         return f"{clock_time(seconds_left(self.limits, report.step, report.elapsed))} left"
@@ -149,9 +169,9 @@ class Silent:
 class Lines:
     """Plain lines for a log: one for each validation, and one for an update at most every 30 seconds."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, metric: str = "loss") -> None:
         self._stream = stream
-        self._summary = _Summary()
+        self._summary = _Summary(metric)
         self._shown = 0.0
 
     def start(self, limits: Limits) -> None:
@@ -168,7 +188,7 @@ class Lines:
     def validating(self) -> None: ...
 
     def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
-        for line in (validation_line(step, metrics, best), *sample_lines(samples, WIDEST)):
+        for line in self._summary.validation(step, metrics, best, samples, WIDEST):
             self._print(line)
 
     def stop(self) -> None: ...
@@ -180,8 +200,8 @@ class Lines:
 class Bar:
     """A progress bar. It is redrawn from the loop, not by a thread of its own, which would take time from training."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._summary = _Summary()
+    def __init__(self, stream: TextIO, metric: str = "loss") -> None:
+        self._summary = _Summary(metric)
         self._shown = float("-inf")
         self._bar = RichProgress(
             TextColumn("step {task.fields[step]}"),
@@ -216,7 +236,7 @@ class Bar:
 
     def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
         console = self._bar.console
-        for line in (validation_line(step, metrics, best), *sample_lines(samples, console.width)):
+        for line in self._summary.validation(step, metrics, best, samples, console.width):
             console.print(line, markup=False, highlight=False)
         self._draw(state=self._state)
 
@@ -229,7 +249,7 @@ class Bar:
             self._bar.refresh()
 
 
-def progress_for(stream: TextIO | None = None) -> Progress:
-    """A bar when `stream` (stderr unless told) is a terminal, else plain lines."""
+def progress_for(stream: TextIO | None = None, metric: str = "loss") -> Progress:
+    """A bar when `stream` (stderr unless told) is a terminal, else plain lines; `metric` tells what is best."""
     stream = stream or sys.stderr
-    return Bar(stream) if stream.isatty() else Lines(stream)
+    return Bar(stream, metric) if stream.isatty() else Lines(stream, metric)

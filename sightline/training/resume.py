@@ -11,6 +11,7 @@ from sightline.config import RunConfig, TrainingConfig, build_config
 from sightline.errors import SightlineError
 from sightline.sections import DataConfig
 from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
+from sightline.training.progress import told_minutes
 from sightline.training.schedules import schedule
 
 MAY_CHANGE = (
@@ -102,7 +103,7 @@ def going_on(checkpoint: Path, config: TrainingConfig, ranks: int = 1) -> list[s
     elif config.max_steps is not None and step >= config.max_steps:
         lines.append(f"its {config.max_steps:,} updates are done; go on with --more-steps N")
     elif config.max_minutes is not None and seconds >= config.max_minutes * 60:
-        lines.append(f"its {config.max_minutes:g} minutes are used up; go on with a larger --max-minutes")
+        lines.append(f"its {told_minutes(config.max_minutes)} are used up; go on with a larger --max-minutes")
     else:
         lines += _jump(step, seconds, state.get("rate"), config)
     return lines

@@ -41,6 +41,7 @@ from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, latest
 from sightline.training.compiling import compile_layers
 from sightline.training.loop import Host, Result, Trainer, Validation
+from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
 from sightline.training.tensorboard import check_tensorboard
@@ -176,7 +177,7 @@ def _tell(result: Result, metric: str, say: Say) -> None:
 
 def _history(result: Result) -> dict[str, str]:
     """How the model came about, for its card."""
-    length = f"{result.steps:,} updates in {result.seconds / 60:.1f} minutes ({result.epochs:.1f} epochs)"
+    length = f"{result.steps:,} updates in {told_minutes(result.seconds / 60)} ({result.epochs:.1f} epochs)"
     best = f"mean of {_updates(result.average_of)}" if result.average_of else f"update {result.best_step:,}"
     return {"training": length, "best validation": best}
 
@@ -269,7 +270,7 @@ class Scorer:
 def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
     training = config.training
     limits = [f"{training.max_steps:,} updates" if training.max_steps else ""]
-    limits += [f"{training.max_minutes:g} minutes" if training.max_minutes else ""]
+    limits += [told_minutes(training.max_minutes) if training.max_minutes else ""]
     end = " or ".join(limit for limit in limits if limit)
     together = f" on each of {ranks} ranks ({training.parallel})" if ranks > 1 else ""
     return (
