@@ -160,7 +160,9 @@ def weights_file(folder: Path) -> Path:
     weights = folder / WEIGHTS
     if not weights.is_file():
         if (folder / "model.bin").is_file():
-            raise SightlineError(f"{folder}: an export for CTranslate2 has no weights to look into: use the model itself")
+            raise SightlineError(
+                f"{folder}: an export for CTranslate2 has no weights to look into: use the model itself"
+            )
         raise SightlineError(
             f"{folder}: no {WEIGHTS} yet: training writes it at the first validation (go on with --resume)"
         )

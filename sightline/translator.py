@@ -63,8 +63,9 @@ class Translator:
     def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
         """Translates one sentence, or several at once.
 
-        Options: `align` (True: word links and attention weights too), `token_scores` (True), `beam`, `n_best`, and the other keys of the
-        `search` section: `length_penalty`, `alpha`, `coverage_penalty`, `min_length`, `max_ratio`, `max_extra`.
+        Options: `align` (True: word links and attention weights too), `token_scores` (True: log-probabilities of
+        tokens too), `beam`, `n_best`, and the other keys of the `search` section: `length_penalty`, `alpha`,
+        `coverage_penalty`, `min_length`, `max_ratio`, `max_extra`.
         """
         options = {"align": True, "token_scores": True, **options}
         if isinstance(text, str):
@@ -214,9 +215,7 @@ class Translator:
         return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
 
 
-def load(
-    folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None
-) -> Translator:
+def load(folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None) -> Translator:
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":

@@ -38,7 +38,9 @@ class Engines:
         if self.wanted not in (AUTO, *NAMES):
             raise SightlineError(f"unknown engine '{self.wanted}'; {nearest(self.wanted, [AUTO, *NAMES])}")
         if self.compute is not None and self.wanted == "pytorch":
-            raise SightlineError(f"compute={self.compute} is for the ctranslate2 engine; the pytorch engine has float32")
+            raise SightlineError(
+                f"compute={self.compute} is for the ctranslate2 engine; the pytorch engine has float32"
+            )
 
     def names(self) -> list[str]:
         """The engines to try, in this order; never empty."""

@@ -244,4 +244,3 @@ def _shared(variables: dict[str, Variable | str]) -> dict[str, Variable | str]:
             if np.array_equal(np.asarray(variables[first]), np.asarray(variables[name])):
                 result[name] = first
     return result
-

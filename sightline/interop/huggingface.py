@@ -1,9 +1,9 @@
 """Folders of Hugging Face's MarianMT: written from a Sightline model, and read back into one.
 
-    config.json, generation_config.json   settings
-    model.safetensors                     weights
-    source.spm, target.spm, vocab.json, tokenizer_config.json   the tokenizer, where ours is sentencepiece
-    sightline.json                        what `sightline import` needs beyond them
+config.json, generation_config.json   settings
+model.safetensors                     weights
+source.spm, target.spm, vocab.json, tokenizer_config.json   the tokenizer, where ours is sentencepiece
+sightline.json                        what `sightline import` needs beyond them
 """
 
 from __future__ import annotations
@@ -176,4 +176,3 @@ def _card(folder: Path, weights: tensors.Weights) -> str:
         f"{count:,} parameters.\nIts own card tells data, scores and licence, which hold for this copy too.\n\n"
         '## Use\n\n```\necho "a sentence" | sightline translate FOLDER\n```\n'
     )
-

@@ -67,11 +67,15 @@ class Generator:
         given = [([*tokenizers.source.encode(one), EOS], [*tokenizers.target.encode(two), EOS]) for one, two in first]
         ours = PyTorchEngine(self.files, "cpu").token_log_probs(given)
         theirs = [self.log_probs(source, target) for source, target in given]
-        largest = max((abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)))
+        largest = max(
+            (abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True))
+        )
         lines = [f"largest difference of a reference token's log-probability: {largest:.1e}"]
         if self.tokenizer is None:
             return [*lines, "no tokenizer for transformers: this model's is no sentencepiece"]
-        same = sum(self.tokenizer(pair.source).input_ids == source for pair, (source, _) in zip(first, given, strict=True))
+        same = sum(
+            self.tokenizer(pair.source).input_ids == source for pair, (source, _) in zip(first, given, strict=True)
+        )
         return [*lines, f"its tokenizer gives the same ids for {same} of {len(first)} lines"]
 
     def log_probs(self, source: list[int], target: list[int]) -> list[float]:

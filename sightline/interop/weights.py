@@ -99,9 +99,7 @@ def complete(loaded: Mapping[str, Array], config: ModelConfig, sizes: Sizes, pat
         if name not in wanted:
             raise SightlineError(f"{path}: {name} is not part of the model: {OTHER_CONFIG}")
         if value.shape != wanted[name]:
-            raise SightlineError(
-                f"{path}: shape of {name} is {value.shape}, expected {wanted[name]}: {OTHER_CONFIG}"
-            )
+            raise SightlineError(f"{path}: shape of {name} is {value.shape}, expected {wanted[name]}: {OTHER_CONFIG}")
     found = dict(loaded)
     for names in tied(config):
         holders = [name for name in names if name in found]
@@ -109,9 +107,7 @@ def complete(loaded: Mapping[str, Array], config: ModelConfig, sizes: Sizes, pat
             continue
         for name in holders[1:]:
             if not np.array_equal(found[name], found[holders[0]]):
-                raise SightlineError(
-                    f"{path}: {holders[0]} and {name} differ, but the model ties them: {OTHER_CONFIG}"
-                )
+                raise SightlineError(f"{path}: {holders[0]} and {name} differ, but the model ties them: {OTHER_CONFIG}")
         found |= dict.fromkeys(names, found[holders[0]])
     for name in wanted:
         if name not in found:
