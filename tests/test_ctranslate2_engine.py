@@ -30,7 +30,7 @@ from sightline.interop.kept import KEPT
 from sightline.interop.model_bin import quantise
 from sightline.models import build_model
 from sightline.text import EOS, CharacterTokenizer, WordTokenizer
-from tests.commands import letters
+from tests.commands import letters, tiny
 
 WORDS = [f"w{number}" for number in range(40)]
 SIZES: dict[str, Any] = {
@@ -89,7 +89,7 @@ def same(expected: list[Hypothesis], found: list[Hypothesis], task: Task) -> Non
         if place and not one.finished:
             continue
         assert one.tokens == other.tokens
-        assert one.score == pytest.approx(other.score, abs=1e-4)
+        assert one.score == pytest.approx(other.score, abs=1e-4, rel=1e-4)
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
         if task.token_scores:
             assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-3)
@@ -150,15 +150,13 @@ def test_every_architecture_gives_the_same(name: str, beam: int, folders: Any) -
 )
 def test_every_option_gives_the_same(options: dict[str, Any], folders: Any) -> None:
     both(folders("pre"), make_task(**options))
-    both(folders("post"), make_task(**options, token_scores=True))
 
 
 def test_a_trained_model_gives_the_same(trained: Any) -> None:
-    """The last places of its n best may differ: of 20 entries, the start symbol may take up room in a beam unseen."""
     files = open_files(trained("transformer"))
     sources = [[*files.tokenizers.source.encode(source), EOS] for source, _ in letters(60, seed=8)]
     for beam in (1, 5):
-        both(files.path, make_task(beam=beam, n_best=min(beam, 2), token_scores=True), sources)
+        both(files.path, make_task(beam=beam, n_best=min(beam, 4), token_scores=True), sources)
 
 
 def test_separate_vocabularies(tmp_path: Path) -> None:
@@ -241,10 +239,15 @@ def test_what_it_refuses_goes_to_pytorch(task: Task, told: str, folders: Any) ->
 
 
 @pytest.mark.parametrize("recipe", ["seq2seq", "bahdanau", "luong"])
-def test_models_that_it_cannot_run(recipe: str, trained: Any) -> None:
-    assert sightline.load(trained(recipe)).engines.names() == ["pytorch"]
+def test_models_that_it_cannot_run(recipe: str, tmp_path: Path) -> None:
+    config = build_config(merge(tiny(recipe), {"text": {"tokenizer": "word"}}), recipe)
+    tokenizer = WordTokenizer(WORDS, "nfc", False)
+    save_tokenizers(tmp_path, Tokenizers(tokenizer, tokenizer))
+    save_config(tmp_path, config)
+    save_model(tmp_path, build_model(config.model, Tokenizers(tokenizer, tokenizer).sizes))
+    assert sightline.load(tmp_path).engines.names() == ["pytorch"]
     with pytest.raises(SightlineError, match=rf"cannot run a .*\({recipe}\); the pytorch engine can"):
-        sightline.load(trained(recipe), engine="ctranslate2")
+        sightline.load(tmp_path, engine="ctranslate2")
     mixed = build_config({"model": {"encoder": {"kind": "lstm"}}}, "transformer")
     assert conversion.unsupported(mixed.model) == "an encoder that is no transformer (lstm)"
 

@@ -22,7 +22,7 @@ from sightline.folder import Tokenizers, load_folder, open_files, save_config, s
 from sightline.interop import huggingface, marian
 from sightline.models import build_model
 from sightline.text import BOS, EOS, PAD, load_tokenizer, train_tokenizer
-from tests.commands import Command
+from tests.commands import Command, write_tsv
 
 LINES = [
     f"Der {adjective} Hund {verb} das Haus ." for adjective in ("alte", "junge", "graue") for verb in ("sieht", "hört")
@@ -147,7 +147,7 @@ def spm(path: Path, lines: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def opus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like those of OPUS-MT: a sentencepiece model for each side, one list, start and padding the last entry."""
+    """A folder like those of OPUS-MT: sentencepiece for each side, one list, start and padding its last entry."""
     folder = tmp_path_factory.mktemp("opus")
     german, english = spm(folder / "source", LINES[:6]), spm(folder / "target", LINES[6:])
     pieces = ["</s>", "<unk>", *dict.fromkeys([*german, *english]), ">>deu<<", "<pad>"]
@@ -263,3 +263,18 @@ def test_scores_of_imported_models(opus: Path, tmp_path: Path) -> None:
     log_probs = model.output.log_probs(torch.zeros(1, 12)).detach().numpy()[0]
     assert np.exp(log_probs[PAD]) == 0
     assert np.exp(np.delete(log_probs, PAD)).sum() == pytest.approx(1)
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_a_verified_export(tmp_path: Path, command: Command) -> None:
+    """Decoded by `generate` on the other side; the card tells that probabilities and ids are the same."""
+    folder = make_model(tmp_path / "model")
+    lines = write_tsv(tmp_path / "pairs.tsv", list(zip(LINES[:6], LINES[6:], strict=True)))
+    done = command("export", folder, tmp_path / "out", "--to", "huggingface", "--pairs", lines, "--tolerance", 100)
+    assert done.code == 0, done
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "its tokenizer gives the same ids for 6 of 6 lines" in card
+    assert "largest difference of a reference token's log-probability: " in card
+    difference = float(card.split("log-probability: ")[1].split()[0])
+    assert difference < 1e-3
+    assert "MarianMTModel.from_pretrained(FOLDER)" in card

@@ -4,9 +4,9 @@ CTranslate2's search has the same rules as ours: of the 2K best continuations th
 the first K, and K finished hypotheses (times `patience`) end the search. What differs is seen to here:
 - it knows one length limit a call, so a batch gets its longest, and a sentence that went past its own, or was cut, is
   searched again with its own;
-- it may emit padding and the start symbol; a sentence where it did is searched again with both suppressed;
-- whatever it suppresses is suppressed before the softmax, which changes the probabilities of the rest, so scores of
-  such searches are computed anew from the model's own distribution.
+- what it must not emit (padding, the start symbol, an end too soon) it leaves out before the softmax, which makes the
+  rest a little more probable. Scores of tokens are therefore always computed anew from the whole distribution, and
+  sentence scores with them; without them a score is off by the probability of padding and start, next to nothing.
 """
 
 from __future__ import annotations
@@ -52,11 +52,6 @@ class Found:
     def finished(self) -> bool:
         """Whether it has come to its end."""
         return self.ids[-1:] == [EOS]
-
-    @property
-    def emitted_nonsense(self) -> bool:
-        """Whether it holds what no translation has."""
-        return PAD in self.ids or BOS in self.ids
 
 
 class CTranslate2Engine:
@@ -130,13 +125,10 @@ class CTranslate2Engine:
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         # The longest first, so that no worker is left with much to do when the others have ended.
         batches = [part.tolist() for part in reversed(ordered_batches(lengths, max(1, BATCH_TOKENS // options.beam)))]
-        found = self._searched(sources, batches, limits, task, watch)
-        nonsense = [index for index, each in found.items() if any(one.emitted_nonsense for one in each)]
-        found |= self._searched(sources, [[index] for index in nonsense], limits, task, suppress=True)
-        found |= self._at_limit(sources, found, limits, task, set(nonsense))
+        found = self._searched(sources, batches, limits, task, watch=watch)
+        found |= self._at_limit(sources, found, limits, task)
         every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
-        anew = range(len(sources)) if task.token_scores or options.min_length else nonsense
-        return self._scored(sources, every, anew, options)
+        return self._scored(sources, every, options) if task.token_scores or options.min_length else every
 
     def token_log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
         """See `Engine`."""
@@ -171,7 +163,6 @@ class CTranslate2Engine:
         most: int,
         task: Task,
         every: bool = False,
-        suppress: bool = False,
         greedy: bool = False,
     ) -> list[Any]:
         """Begins to translate a batch with at most so many tokens, end symbol included; results to wait for.
@@ -193,7 +184,7 @@ class CTranslate2Engine:
                 max_input_length=0,
                 max_decoding_length=most,
                 min_decoding_length=min(options.min_length, most),
-                suppress_sequences=[[self.target_names[id]] for id in (PAD, BOS)] if suppress else None,
+                suppress_sequences=[[self.target_names[id]] for id in (PAD, BOS)],
                 return_end_token=True,
                 return_scores=True,
                 return_attention=self._aligns(task),
@@ -216,12 +207,12 @@ class CTranslate2Engine:
         batches: list[list[int]],
         limits: list[int],
         task: Task,
+        every: bool = False,
         watch: Watch = lambda count: None,
-        **how: bool,
     ) -> dict[int, list[Found]]:
         """What batches of sentences, searched side by side, come to; a batch has the limit of its longest sentence."""
         running = [
-            self._start(sources, part, max(limits[index] for index in part) + 1, task, **how) for part in batches
+            self._start(sources, part, max(limits[index] for index in part) + 1, task, every) for part in batches
         ]
         # Row 0 is the same for all hypotheses of a sentence, and of a beam's first step in a batch CTranslate2 gives
         # that of another sentence.
@@ -229,38 +220,28 @@ class CTranslate2Engine:
         first = [self._start(sources, part, 1, task, greedy=True) for part in batches] if mend else []
         found: dict[int, list[Found]] = {}
         for place, (part, results) in enumerate(zip(batches, running, strict=True)):
-            for number, (index, result) in enumerate(zip(part, results, strict=True)):
-                row = first[place][number].result().attention[0][0] if mend else None
+            rows = [one.result().attention[0][0] for one in first[place]] if mend else [None] * len(part)
+            for index, result, row in zip(part, results, rows, strict=True):
                 found[index] = self._read(result.result(), row)
             watch(len(part))
         return found
 
     def _at_limit(
-        self,
-        sources: Sequence[Ids],
-        found: dict[int, list[Found]],
-        limits: list[int],
-        task: Task,
-        suppressed: set[int],
+        self, sources: Sequence[Ids], found: dict[int, list[Found]], limits: list[int], task: Task
     ) -> dict[int, list[Found]]:
         """The n best of those sentences whose search came to a limit: what has ended first, then what it cut."""
-        open_ones = [
+        cut_off = [
             index
             for index, each in found.items()
             if not all(one.finished and len(one.ids) <= limits[index] + 1 for one in each)
         ]
-
-        def searched(which: list[int], most: list[int]) -> dict[int, list[Found]]:
-            result: dict[int, list[Found]] = {}
-            for suppress in (False, True):
-                alone = [[index] for index in which if (index in suppressed) == suppress]
-                result |= self._searched(sources, alone, most, task, every=True, suppress=suppress)
-            return {index: [one for one in each if not one.emitted_nonsense] for index, each in result.items()}
-
         count = task.options.n_best
-        done = {index: [one for one in each if one.finished] for index, each in searched(open_ones, limits).items()}
+        again = self._searched(sources, [[index] for index in cut_off], limits, task, every=True)
+        done = {index: [one for one in each if one.finished] for index, each in again.items()}
         short = [index for index, each in done.items() if len(each) < count]
-        cut = searched([index for index in short if limits[index]], [limit - 1 for limit in limits])
+        # The same search a step earlier has what was alive before the last step.
+        earlier = [limit - 1 for limit in limits]
+        cut = self._searched(sources, [[index] for index in short if limits[index]], earlier, task, every=True)
         nothing = [Found([], 0.0, [] if self._aligns(task) else None)]
         for index in short:
             known = [one.ids[:-1] for one in done[index]]
@@ -268,22 +249,23 @@ class CTranslate2Engine:
         return {index: each[:count] for index, each in done.items()}
 
     def _scored(
-        self, sources: Sequence[Ids], found: list[list[Hypothesis]], which: Sequence[int], options: SearchOptions
+        self, sources: Sequence[Ids], found: list[list[Hypothesis]], options: SearchOptions
     ) -> list[list[Hypothesis]]:
-        """The same with log-probabilities of tokens, and scores from them, for the sources in `which`."""
-        pairs = [(sources[index], [*one.tokens, EOS]) for index in which for one in found[index]]
+        """The same with log-probabilities of tokens, and scores from them."""
+        pairs = [(source, [*one.tokens, EOS]) for source, each in zip(sources, found, strict=True) for one in each]
         rest = iter(self.token_log_probs(pairs))
-        for index in which:
+        result = []
+        for each in found:
             scored = []
-            for one in found[index]:
+            for one in each:
                 values = next(rest)
                 # What was cut never came to predict its end.
                 values = values if one.finished else values[:-1]
                 total = math.fsum(values)
                 score = total / _penalty(len(values), options)
                 scored.append(replace(one, score=score, log_prob=total, token_log_probs=values))
-            found[index] = sorted(scored, key=lambda one: (not one.finished, -one.score))
-        return found
+            result.append(sorted(scored, key=lambda one: (not one.finished, -one.score)))
+        return result
 
 
 def _hypothesis(found: Found, options: SearchOptions) -> Hypothesis:

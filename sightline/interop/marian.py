@@ -218,7 +218,6 @@ def from_settings(settings: dict[str, Any], where: str) -> dict[str, Any]:
         values = {"embedding": settings["d_model"], "activation": ours, **parts}
     except KeyError as error:
         raise SightlineError(f"{where}: {error} is missing") from None
-    dropout = {
-        name: settings[name] for name in ("dropout", "attention_dropout", "activation_dropout") if name in settings
-    }
+    kept: tuple[str, ...] = ("dropout", "attention_dropout", "activation_dropout")
+    dropout = {name: settings[name] for name in kept if name in settings}
     return {**values, **dropout, "tie": "all", "norm_position": "post", "positions": "sinusoidal"}

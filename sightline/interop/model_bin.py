@@ -1,6 +1,6 @@
 """CTranslate2's file of weights, `model.bin`, written from numpy arrays.
 
-`ctranslate2.specs` writes it too, but imports torch wherever it is installed, and a translation must not wait for torch.
+`ctranslate2.specs` writes it too, but imports torch wherever it is installed, and a translation must not wait for that.
 The layout is that of binary version 6, which later versions read too:
 
     version, name of the specification, its revision

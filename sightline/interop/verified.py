@@ -1,4 +1,4 @@
-"""A verified export: a held-out set is decoded by the model and by what was made of it, and the card tells how they compare.
+"""A verified export: model and export decode a held-out set, and the export's card tells how they compare.
 
 The rule: an export that loses more BLEU than the tolerance is not written. It is the loss seen on the whole set that
 counts, whether it is significant or not, because that is what can be promised of a set of any size; the bootstrap's
@@ -31,8 +31,8 @@ TOLERANCE = 0.5
 KINDS = ("ctranslate2", "huggingface")
 USE = {
     "ctranslate2": (
-        "`sightline translate FOLDER` works on this folder. With CTranslate2 alone, sources are lists of the model's pieces,\n"
-        "their end symbol included, as `sightline.load(FOLDER).files.tokenizers.source` makes them:\n\n"
+        "`sightline translate FOLDER` works on this folder. With CTranslate2 alone, a source is a list of the model's\n"
+        "pieces and the end symbol; `sightline.load(FOLDER).files.tokenizers.source.pieces(text)` cuts them:\n\n"
         "```python\n"
         'ctranslate2.Translator(FOLDER).translate_batch([[*pieces, "</s>"]], beam_size=5)\n'
         "```"
@@ -41,7 +41,8 @@ USE = {
         "```python\n"
         "from transformers import MarianMTModel, MarianTokenizer\n\n"
         "model, tokenizer = MarianMTModel.from_pretrained(FOLDER), MarianTokenizer.from_pretrained(FOLDER)\n"
-        'tokenizer.batch_decode(model.generate(**tokenizer(["a sentence"], return_tensors="pt")), skip_special_tokens=True)\n'
+        'ids = model.generate(**tokenizer(["a sentence"], return_tensors="pt"))\n'
+        "tokenizer.batch_decode(ids, skip_special_tokens=True)\n"
         "```\n\n"
         "`sightline import FOLDER OUT` makes a Sightline model of it again."
     ),

@@ -1,0 +1,200 @@
+"""Verified exports: what they write, what they report, and when they fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sightline
+from sightline.config import AlignmentConfig
+from sightline.errors import SightlineError
+from sightline.folder import open_files, save_config
+from sightline.interop import weights as tensors
+from sightline.interop.kept import KEPT, is_export
+from sightline.interop.verified import agreement, edit_distance, export
+from sightline.readers import Pair
+from tests.commands import Command, letters, tiny, write_tsv
+
+HELD_OUT = [Pair(*pair) for pair in letters(30, seed=7)]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    return write_tsv(tmp_path / "held-out.tsv", HELD_OUT)
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An int8 export for CTranslate2 of the toy model, which is so small that rounding may cost it much."""
+    folder = tmp_path_factory.mktemp("exports") / "out"
+    found = export(trained("transformer"), folder, "ctranslate2", HELD_OUT, "int8", tolerance=100)
+    assert len(found.original.texts) == len(found.export.texts) == len(HELD_OUT)
+    return folder
+
+
+def test_what_an_export_holds(exported: Path, trained: Any) -> None:
+    names = {path.name for path in exported.iterdir()}
+    assert names == {"model.bin", "config.json", "shared_vocabulary.json", "config.yaml", "joint.vocab", "README.md"}
+    assert is_export(exported)
+    assert not is_export(trained("transformer"))
+    card = (exported / "README.md").read_text()
+    for part in (
+        "# A transformer model",  # the model's own card comes first
+        "## Export",
+        "CTranslate2 (int8)",
+        "on 30 held-out sentences",
+        "identical translations: ",
+        "tokens in common: ",
+        "- BLEU ",
+        "- chrF ",
+        "MB before",
+        "sentences a second before",
+        "nrefs:1|case:mixed",
+    ):
+        assert part in card, part
+
+
+def test_an_export_translates_without_torch(exported: Path) -> None:
+    code = (
+        "import sys, sightline\n"
+        f"found = sightline.load({str(exported)!r}).translate(['a b c', 'h'])\n"
+        "assert [one.text for one in found] == ['A B C', 'H'], found\n"
+        "assert found[0].links, found\n"
+        "sys.exit('torch' in sys.modules)\n"
+    )
+    root = Path(sightline.__file__).parent.parent
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_an_export_serves_ctranslate2_alone(exported: Path) -> None:
+    import ctranslate2
+
+    translator = ctranslate2.Translator(str(exported))
+    assert translator.compute_type.startswith("int8")
+    (found,) = translator.translate_batch([["a", "b", "</s>"]], beam_size=5)
+    assert found.hypotheses == [["A", "B"]]
+
+
+def test_what_an_export_cannot_do(exported: Path, command: Command, tmp_path: Path) -> None:
+    source = write_tsv(tmp_path / "pairs.tsv", HELD_OUT)
+    assert "has no weights to look into" in command("align", exported, "--pairs", source).mistake()
+    with pytest.raises(
+        SightlineError, match=r"cannot search with coverage_penalty; the model that it was exported from"
+    ):
+        sightline.load(exported).translate("a", coverage_penalty=0.3)
+    with pytest.raises(SightlineError, match="has no weights to look into"):
+        sightline.load(exported, engine="pytorch")
+
+
+def test_an_export_without_a_head(trained: Any, tmp_path: Path, command: Command) -> None:
+    """It translates all the same, and says what is missing when an alignment is asked for."""
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model", ignore=shutil.ignore_patterns(KEPT)))
+    export(folder, tmp_path / "out", "ctranslate2", HELD_OUT[:3])
+    config = open_files(tmp_path / "out").config
+    save_config(tmp_path / "out", config.model_copy(update={"alignment": AlignmentConfig(layer=0, head=1)}))
+    found = sightline.load(tmp_path / "out").translate("a b")
+    assert (found.text, found.links) == ("A B", None)
+    assert "choose a head" in command("translate", tmp_path / "out", "--align", stdin=b"a b\n").mistake()
+
+
+def test_the_command(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
+    model, out = trained("transformer"), tmp_path / "out"
+    done = command("export", model, out, "--to", "ctranslate2", "--pairs", pairs)
+    assert done.code == 0, done
+    assert done.out.splitlines()[0] == "compared with its model (PyTorch engine) on 30 held-out sentences"
+    assert "identical translations: 100.0%; tokens in common: 100.00%" in done.out
+    assert "the same in every resample" in done.out
+    assert f"written: {out}" in done.err
+    assert command("translate", out, stdin=b"d e\n").out == "D E\n"
+    assert "is there already" in command("export", model, out, "--to", "ctranslate2", "--pairs", pairs).mistake()
+
+
+def test_mistakes(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
+    model, out = trained("transformer"), tmp_path / "out"
+
+    def refused(*arguments: object, of: Path = model) -> str:
+        return command("export", of, out, *arguments).mistake()
+
+    given = ("--pairs", pairs)
+    assert "--to onnx: valid: ctranslate2, huggingface" in refused("--to", "onnx", *given)
+    assert "unknown quantization 'int9'" in refused("--to", "ctranslate2", "--quantize", "int9", *given)
+    assert "--quantize int8 is for --to ctranslate2" in refused("--to", "huggingface", "--quantize", "int8", *given)
+    assert "its configuration names no such file: give --pairs FILE" in refused("--to", "ctranslate2")
+    assert "MarianMT cannot express layers that normalise before" in refused("--to", "huggingface", *given)
+    assert "CTranslate2 cannot run a recurrent decoder (luong)" in refused(
+        "--to", "ctranslate2", *given, of=recurrent(tmp_path)
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["held-out.tsv", "luong", "standard-input"]
+
+
+def recurrent(place: Path) -> Path:
+    """A folder of a model that cannot be exported; it needs no weights to say so."""
+    from sightline.config import build_config
+    from sightline.folder import Tokenizers, save_tokenizers
+    from sightline.text import WordTokenizer
+
+    folder = place / "luong"
+    folder.mkdir()
+    tokenizer = WordTokenizer(["a"], "nfc", False)
+    save_tokenizers(folder, Tokenizers(tokenizer, tokenizer))
+    save_config(folder, build_config(tiny("luong"), "luong"))
+    return folder
+
+
+def test_the_models_own_validation_file(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model"))
+    config = open_files(folder).config
+    save_config(folder, config.model_copy(update={"data": config.data.model_copy(update={"valid_pairs": pairs})}))
+    assert command("export", folder, tmp_path / "out", "--to", "ctranslate2").code == 0
+    pairs.unlink()
+    told = command("export", folder, tmp_path / "again", "--to", "ctranslate2").mistake()
+    assert f"its validation file {pairs} is not there" in told
+
+
+def test_an_export_that_loses_too_much(
+    trained: Any, tmp_path: Path, pairs: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Biases broken on the way: the set notices, and nothing is written; a large tolerance lets it pass."""
+    complete = tensors.complete
+
+    def damaged(*arguments: Any) -> tensors.Weights:
+        weights = complete(*arguments)
+        broken = weights["output.bias"].copy()
+        broken[-6:] -= np.float32(100)
+        return {**weights, "output.bias": broken}
+
+    monkeypatch.setattr(tensors, "complete", damaged)
+    told = command(
+        "export", trained("transformer"), tmp_path / "out", "--to", "ctranslate2", "--pairs", pairs
+    ).mistake()
+    assert "BLEU on 30 sentences, more than the tolerance of 0.5: nothing was written" in told
+    assert not list(tmp_path.glob("*out")) + list(tmp_path.glob("*partial*"))
+    options = ("--to", "ctranslate2", "--pairs", pairs, "--tolerance", "100")
+    assert command("export", trained("transformer"), tmp_path / "out", *options).code == 0
+
+
+@given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))
+@settings(deadline=None)
+def test_edit_distance(one: list[int], other: list[int]) -> None:
+    """Against its definition, written down recursively."""
+
+    def plainly(i: int, j: int) -> int:
+        if not i or not j:
+            return i + j
+        return min(plainly(i - 1, j) + 1, plainly(i, j - 1) + 1, plainly(i - 1, j - 1) + (one[i - 1] != other[j - 1]))
+
+    assert edit_distance(one, other) == plainly(len(one), len(other)) == edit_distance(other, one)
+
+
+def test_agreement() -> None:
+    assert agreement([[1, 2, 3], [4]], [[1, 2, 3], [4]]) == 1.0
+    assert agreement([[1, 2, 3], []], [[1, 3], [5]]) == 1 - 2 / 4
+    assert agreement([[]], [[]]) == 1.0
