@@ -48,25 +48,12 @@ class Sharding:
         It is when that is asked for, when FILE or `output` is no text, when it was begun that way, and when FILE has
         more lines than a shard: so much work must not be lost.
         """
-        from sightline.sharding.inputs import form_of, longer_than
-        from sightline.sharding.job import TABLE, TEXT
-        from sightline.sharding.parts import Parts
-        from sightline.sharding.run import SHARD_LINES
-
-        reason = self._asked()
-        if file is not None and form_of(file) != TEXT:
-            reason = reason or f"{file}: this format"
-        if output is not None and form_of(output) == TABLE:
-            reason = reason or f"{output}: this format"
+        reason = self._asked() or _other_format(file, output)
         place = output is not None and (output.is_file() or not output.exists())
         if reason is None:
-            if file is None or output is None or not place or not file.is_file():
-                return False
-            return Parts(output).folder.is_dir() or longer_than(file, SHARD_LINES)
+            return file is not None and output is not None and place and _long(file, output)
         if file is None or (file.exists() and not file.is_file()):
-            raise SightlineError(
-                f"{reason} needs a FILE to translate: what goes on after an interruption is read again"
-            )
+            raise SightlineError(f"{reason} needs a FILE to translate: after an interruption it is read again")
         if not place:
             raise SightlineError(f"{reason} needs --output FILE, where the translations are kept until all are there")
         return True
@@ -90,6 +77,27 @@ class Sharding:
             raise SightlineError(f"--engine-cluster {self.cluster}: {nearest(self.cluster, CLUSTERS)}")
         options = {"--workers": self.workers, "--shard-lines": self.lines, "--engine-cluster": self.cluster}
         return next((name for name, value in options.items() if value is not None), None)
+
+
+def _other_format(file: Path | None, output: Path | None) -> str | None:
+    """Which of the two is no text."""
+    if file is None and output is None:
+        return None
+    from sightline.sharding.inputs import form_of
+    from sightline.sharding.job import TABLE, TEXT
+
+    if file is not None and form_of(file) != TEXT:
+        return f"{file}: this format"
+    return f"{output}: this format" if output is not None and form_of(output) == TABLE else None
+
+
+def _long(file: Path, output: Path) -> bool:
+    """Whether a file has more lines than a shard, or was cut before."""
+    from sightline.sharding.inputs import longer_than
+    from sightline.sharding.parts import Parts
+    from sightline.sharding.run import SHARD_LINES
+
+    return file.is_file() and (Parts(output).folder.is_dir() or longer_than(file, SHARD_LINES))
 
 
 def form(output: Path | None, as_json: bool) -> str:

@@ -27,7 +27,7 @@ def describe(job: Job, source: Path, shard_lines: int, before: dict[str, Any] | 
         "seen": seen,
         "input": known,
         "model": model_digests(job.model),
-        "settings": json.loads(json.dumps(job.settings() | {"shard-lines": shard_lines})),
+        "settings": json.loads(json.dumps(job.settings() | {"shard-lines": shard_lines}, default=str)),
         "sightline": __version__,
     }
 
