@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shlex
 import sys
 import tempfile
@@ -28,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.speed import flops, plan, report
 from benchmarks.speed.arena import Arena
+from benchmarks.speed.common import machine, pythons, say, without_paths
 from benchmarks.speed.contenders import CONTENDERS
 from benchmarks.speed.job import SIZES, Job, TransformerSize
 from benchmarks.speed.processes import Failed
@@ -94,20 +93,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--rounds, --batches and --warmup must be at least 1")
     if options.work:
         options.work.mkdir(parents=True, exist_ok=True)
-    options.pythons = pythons(options.peer_python, parser)
-    return options
-
-
-def pythons(given: Sequence[str], parser: argparse.ArgumentParser) -> dict[str, str]:
-    """The Python of each peer by its adaptor's name: from the environment, or as given."""
     names = {contender.adaptor for contender in CONTENDERS if contender.peer}
-    found = {name: os.environ.get(f"SIGHTLINE_PEER_{name.upper()}", sys.executable) for name in names}
-    for text in given:
-        name, _, path = text.partition("=")
-        if name not in names or not path:
-            parser.error(f"--peer-python {text}: expected NAME=PATH, NAME one of {', '.join(sorted(names))}")
-        found[name] = path
-    return found
+    options.pythons = pythons(names, options.peer_python, parser)
+    return options
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -142,33 +130,6 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "curves": {size: arena.curves(size, options.curves) for size in transformers} if options.curves else {},
         "notes": list(NOTES),
     }
-
-
-def without_paths(arguments: Sequence[str]) -> list[str]:
-    """The command line as another machine could have it."""
-    names = [argument.partition("=") for argument in arguments]
-    return [
-        f"{name}={'PATH' if '/' in value else value}" if equals else "PATH" if "/" in name else name
-        for name, equals, value in names
-    ]
-
-
-def machine() -> dict[str, Any]:
-    """Where it was measured."""
-    import torch
-
-    model = platform.processor() or platform.machine()
-    try:
-        described = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-        model = described[0].partition(":")[2].strip() if described else model
-    except OSError:
-        pass
-    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system(), "torch": torch.__version__}
-
-
-def say(line: str) -> None:
-    """Progress, apart from the result."""
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.speed import report
+from benchmarks.speed.common import Say, environment
 from benchmarks.speed.contenders import CONTENDERS, YARDSTICK, Contender
 from benchmarks.speed.job import Job
 from benchmarks.speed.plan import Plan
@@ -20,7 +20,6 @@ from benchmarks.speed.processes import Failed, Turn, Worker, worker_command
 PRODUCTS = 50  # of matrices, in the yardstick's turn
 WINDOW = 25  # updates to a point of a loss curve
 INDISPENSABLE = ("matmul", "sightline", "marian")  # without one of these there is no comparison
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -70,7 +69,7 @@ class Arena:
                 command = worker_command(job.dumps(), self.pythons.get(contender.adaptor, sys.executable))
                 log = Path(job.folder) / "log.txt"
                 try:
-                    worker = found.workers[contender.name] = Worker(command, log, self.environment())
+                    worker = found.workers[contender.name] = Worker(command, log, environment(self.threads))
                     found.about[contender.name] = worker.ready()
                     self.say(f"{size}: {contender.name} is ready ({found.about[contender.name]['version']})")
                 except Failed as error:
@@ -80,12 +79,6 @@ class Arena:
         finally:
             for worker in found.workers.values():
                 worker.close()
-
-    def environment(self) -> dict[str, str]:
-        """Of every process: no tuning from outside, nothing from the network."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-        root = str(Path(__file__).resolve().parents[2])
-        return {**kept, "PYTHONPATH": root, "OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
 
     def measure(self, size: str, wanted: Sequence[Contender], rounds: int, updates: int, warmup: int) -> dict[str, Any]:
         """One size's figures: `rounds` turns of `updates` for each, after `warmup` updates that do not count.

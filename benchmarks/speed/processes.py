@@ -54,13 +54,17 @@ class Worker:
 
     def run(self, updates: int) -> Turn:
         """Lets it train; returns when it waits again."""
+        return Turn(**self.ask({"run": updates}))
+
+    def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Gives it something to do; returns what it answers when it waits again."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps({"run": updates}) + "\n")
+            self.process.stdin.write(json.dumps(order) + "\n")
             self.process.stdin.flush()
         except OSError:
             pass  # it has ended: its log says why
-        return Turn(**self._answer())
+        return self._answer()
 
     def close(self) -> None:
         """Ends the process."""
