@@ -4,13 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+READY := $(VENV)/.ready-for-tests
+# The constraints pin torch, so that a machine without a GPU does not pull gigabytes of CUDA packages.
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
 .PHONY: demo test install clean
 
 demo: $(INSTALLED)
 	$(BIN)/sightline demo
 
-test: $(INSTALLED)
+test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -18,12 +21,15 @@ test: $(INSTALLED)
 
 install: $(INSTALLED)
 
-# The constraints pin torch, so that a machine without a GPU does not pull gigabytes of CUDA packages.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Sightline needs Python 3.11 or newer; name one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(PIP) -e .
+	touch $@
+
+$(READY): $(INSTALLED)
+	$(PIP) -e '.[dev]'
 	touch $@
 
 clean:
