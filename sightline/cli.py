@@ -95,7 +95,7 @@ def translate(
     translator = load(model, engine=engine, compute=compute)
     if align:
         translator.check_attention()
-    options = {"beam": beam, "n_best": n_best, "token_scores": as_json}
+    options = {"beam": beam, "n_best": n_best, "token_scores": as_json or n_best > 1}
     lines = translated(translator, file, align, options, show=output is not None or not sys.stdout.isatty())
     shown = enumerate(lines)
     if output is None:
