@@ -134,10 +134,10 @@ def translate(
 
         assert file is not None
         assert output is not None
-        options["token_scores"] = as_json
+        options["token_scores"] = as_json or n_best > 1
         sharding.run(file, output, Job(model, options, align, form(output, as_json), loading))
     else:
-        options["token_scores"] = as_json
+        options["token_scores"] = as_json or n_best > 1
         _print(_translated(model, file, output, align, options, loading), output, n_best, as_json)
 
 
