@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,18 @@ LINES = [source for source, _ in letters(30, seed=9)]
 LINES[4] = "a " * 2000
 
 
-def test_ray_gives_what_one_process_gives(command: Command, trained: Any, tmp_path: Path) -> None:
+def test_ray_gives_what_one_process_gives(
+    command: Command, trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
     model, table = trained("luong"), tmp_path / "in.parquet"
     parquet.write_table(pyarrow.table({"source": LINES}), table)
     line = ["translate", model, table, "--shard-lines", 8, "--workers", 2, "--json"]
     expected = command(*line, "--output", tmp_path / "expected")
     assert expected.code == 0, expected.err
-    done = finish(start(*line, "--output", tmp_path / "found", "--engine-cluster", "ray"))
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # its sockets want a short name
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        done = finish(start(*line, "--output", tmp_path / "found", "--engine-cluster", "ray"))
     assert (done.code, done.out) == (0, ""), done.err
     assert told(done) == [line.replace("expected", "found") for line in told(expected)]  # nothing of Ray's own
     for name in ("", ".failed.jsonl"):

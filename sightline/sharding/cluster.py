@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -119,21 +120,31 @@ def _table(column: str, values: list[Any]) -> pyarrow.Table:
 @contextmanager
 def _connected(workers: int | None) -> Iterator[Any]:
     """Ray, started if it was not, and then ended again."""
-    ray = _imported()
-    if ray.is_initialized():
-        yield ray
-        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray warns of what its own parts do
+        ray = _imported()
+        if ray.is_initialized():
+            yield ray
+            return
+        try:
+            _start(ray, workers)
+            ray.data.DataContext.get_current().enable_progress_bars = False
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _start(ray: Any, workers: int | None) -> None:
+    """Joins the cluster that the environment names, or starts Ray here, within this machine."""
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(**quiet)
-    else:
-        processors = max(available_processors(), workers or 1)
-        ray.init("local", num_cpus=processors, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     try:
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        yield ray
-    finally:
-        ray.shutdown()
+        if os.environ.get("RAY_ADDRESS"):
+            ray.init(**quiet)
+        else:
+            processors = max(available_processors(), workers or 1)
+            ray.init("local", num_cpus=processors, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    except Exception as error:  # Ray raises all kinds
+        raise SightlineError(f"Ray could not be started: {(str(error).splitlines() or [''])[0]}") from None
 
 
 def _imported() -> Any:
