@@ -112,9 +112,9 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translates lines as they come, in their order.
 
-        `token_scores` asks for the log-probability of each token and exact scores, maybe by a second pass; other options are
-        those of `translate`. Errors tell of a line by `name` and by its number, counted from `first`; the lines before
-        it come out. `watch` is told, batch by batch, how many lines more are done.
+        `token_scores` asks for the log-probability of each token and for exact scores, maybe by a second pass; other
+        options are those of `translate`. Errors tell of a line by `name` and by its number, counted from `first`; the
+        lines before it come out. `watch` is told, batch by batch, how many lines more are done.
         """
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align, token_scores)

@@ -26,6 +26,8 @@ TINY = {
     "training": {"validate_bleu": 4},
 }
 ATTENTION = {"heads": 2, "feedforward": 8}
+# Seconds before a process counts as stuck: a busy machine can be many times slower than usual.
+WAITS = 600
 
 
 @dataclass(frozen=True)
@@ -112,5 +114,5 @@ def start(*arguments: object, code: str | None = None, **options: Any) -> subpro
 
 def finish(process: subprocess.Popen[bytes], stdin: bytes = b"") -> Done:
     """Waits for a process."""
-    out, err = process.communicate(stdin, timeout=120)
+    out, err = process.communicate(stdin, timeout=WAITS)
     return Done(process.returncode, (out or b"").decode(), (err or b"").decode())

@@ -19,7 +19,10 @@ from sightline.config import RECIPES as DESCRIBED
 from sightline.config import RunConfig, build_config, merge
 from tests.commands import RECIPES, Command, finish, letters, settings, start, tiny, write_lines, write_tsv
 
-COMMANDS = ("train", "translate", "evaluate", "align", "score", "average", "report", "recipes", "config", "demo")
+COMMANDS = (
+    *("train", "translate", "evaluate", "align", "score", "export", "import", "average", "report"),
+    *("recipes", "config", "demo"),
+)
 TASK = "a b c d\n\nh g\na\n"
 
 

@@ -21,7 +21,6 @@ LINES[4] = "a " * 2000
 def test_ray_gives_what_one_process_gives(
     command: Command, trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("ray")
     model, table = trained("luong"), tmp_path / "in.parquet"
     parquet.write_table(pyarrow.table({"source": LINES}), table)
     line = ["translate", model, table, "--shard-lines", 8, "--workers", 2, "--json"]

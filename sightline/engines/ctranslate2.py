@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,8 +81,8 @@ class CTranslate2Engine:
         """CTranslate2's own; a worker for each processor, since batches side by side are faster than one in parts."""
         import ctranslate2
 
-        memory = None if not isinstance(self.source, dict) else self.source
-        path = str(self.files.path if memory else self.source)
+        memory = self.source if isinstance(self.source, dict) else _read_unless_utf8(self.source)
+        path = self.files.path.name.encode(errors="replace").decode() if memory else str(self.source)
         try:
             return ctranslate2.Translator(
                 path,
@@ -287,6 +288,15 @@ def _limit(source: int, options: SearchOptions) -> int:
 
 def _penalty(length: int, options: SearchOptions) -> float:
     return float(max(length, 1) ** options.alpha) if options.length_penalty == "average" else 1.0
+
+
+def _read_unless_utf8(folder: Path) -> dict[str, bytes] | None:
+    """The files of a folder whose name CTranslate2 cannot take; None when it can."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    return None
 
 
 def _place(device: str) -> tuple[str, int]:
