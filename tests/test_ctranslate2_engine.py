@@ -248,6 +248,8 @@ def test_models_that_it_cannot_run(recipe: str, tmp_path: Path) -> None:
     assert sightline.load(tmp_path).engines.names() == ["pytorch"]
     with pytest.raises(SightlineError, match=rf"cannot run a .*\({recipe}\); the pytorch engine can"):
         sightline.load(tmp_path, engine="ctranslate2")
+    with pytest.raises(SightlineError, match=rf"compute=int8 .* cannot run a .*\({recipe}\)"):
+        sightline.load(tmp_path, compute="int8")
     mixed = build_config({"model": {"encoder": {"kind": "lstm"}}}, "transformer")
     assert conversion.unsupported(mixed.model) == "an encoder that is no transformer (lstm)"
 

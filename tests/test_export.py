@@ -92,6 +92,11 @@ def test_what_an_export_cannot_do(exported: Path, command: Command, tmp_path: Pa
         sightline.load(exported).translate("a", coverage_penalty=0.3)
     with pytest.raises(SightlineError, match="has no weights to look into"):
         sightline.load(exported, engine="pytorch")
+    damaged = Path(shutil.copytree(exported, tmp_path / "damaged"))
+    (damaged / "config.json").write_text("{}")
+    assert "not the settings of an export by Sightline" in command("translate", damaged).mistake()
+    (damaged / "config.json").unlink()
+    assert "config.json: no such file" in command("translate", damaged).mistake()
 
 
 def test_an_export_without_a_head(trained: Any, tmp_path: Path, command: Command) -> None:

@@ -12,11 +12,12 @@ the first K, and K finished hypotheses (times `patience`) end the search. What d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,12 +34,13 @@ from sightline.text import BOS, EOS, PAD
 
 # Tokens of a batch, times the beam: small enough to stay in a core's cache, and many batches keep all cores busy.
 BATCH_TOKENS = 2_000
+BATCHES_A_WORKER = 3
 # What `search` has an answer to; any other option that is set makes the engine refuse.
 KNOWN = ("beam", "n_best", "length_penalty", "alpha", "min_length", "max_ratio", "max_extra", "max_length", "patience")
 # CTranslate2 stops early, by a rule of its own, when there is no length penalty: this one is none in all but name.
 NO_PENALTY = 1e-30
 
-Tokens = list[str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -135,18 +137,15 @@ class CTranslate2Engine:
         """See `Engine`."""
         lengths = np.array([len(source) + len(target) for source, target in pairs], dtype=np.int64)
         batches = [part.tolist() for part in reversed(ordered_batches(lengths, BATCH_TOKENS))]
-        running = [
-            self.translator.score_batch(
-                [self._names(pairs[index][0]) for index in part],
-                # It adds the end symbol itself.
-                [[self.target_names[id] for id in pairs[index][1][:-1]] for index in part],
-                max_input_length=0,
-                asynchronous=True,
-            )
-            for part in batches
-        ]
+
+        def start(part: list[int]) -> list[Any]:
+            # It adds the end symbol of the target itself.
+            targets = [[self.target_names[id] for id in pairs[index][1][:-1]] for index in part]
+            sources = [self._names(pairs[index][0]) for index in part]
+            return list(self.translator.score_batch(sources, targets, max_input_length=0, asynchronous=True))
+
         done: dict[int, list[float]] = {}
-        for part, results in zip(batches, running, strict=True):
+        for part, results in _ahead(batches, start):
             done.update(zip(part, (list(result.result().log_probs) for result in results), strict=True))
         return [done[index] for index in range(len(pairs))]
 
@@ -154,7 +153,7 @@ class CTranslate2Engine:
         """Whether the attention that comes with a search is what the task asks for."""
         return task.align and self.about.aligns(task.alignment, number(self.files.config.model.decoder.layers))
 
-    def _names(self, source: Ids) -> Tokens:
+    def _names(self, source: Ids) -> list[str]:
         return [self.source_names[id] for id in source]
 
     def _start(
@@ -212,16 +211,18 @@ class CTranslate2Engine:
         watch: Watch = lambda count: None,
     ) -> dict[int, list[Found]]:
         """What batches of sentences, searched side by side, come to; a batch has the limit of its longest sentence."""
-        running = [
-            self._start(sources, part, max(limits[index] for index in part) + 1, task, every) for part in batches
-        ]
         # Row 0 is the same for all hypotheses of a sentence, and of a beam's first step in a batch CTranslate2 gives
         # that of another sentence.
         mend = self._aligns(task) and task.options.beam > 1
-        first = [self._start(sources, part, 1, task, greedy=True) for part in batches] if mend else []
+
+        def start(part: list[int]) -> tuple[list[Any], list[Any]]:
+            most = max(limits[index] for index in part) + 1
+            first = self._start(sources, part, 1, task, greedy=True) if mend else []
+            return self._start(sources, part, most, task, every), first
+
         found: dict[int, list[Found]] = {}
-        for place, (part, results) in enumerate(zip(batches, running, strict=True)):
-            rows = [one.result().attention[0][0] for one in first[place]] if mend else [None] * len(part)
+        for part, (results, first) in _ahead(batches, start):
+            rows = [one.result().attention[0][0] for one in first] if mend else [None] * len(part)
             for index, result, row in zip(part, results, rows, strict=True):
                 found[index] = self._read(result.result(), row)
             watch(len(part))
@@ -267,6 +268,19 @@ class CTranslate2Engine:
                 scored.append(replace(one, score=score, log_prob=total, token_log_probs=values))
             result.append(sorted(scored, key=lambda one: (not one.finished, -one.score)))
         return result
+
+
+def _ahead(batches: list[list[int]], start: Callable[[list[int]], T]) -> Iterator[tuple[list[int], T]]:
+    """Each batch with what was started for it: several at a time, so that no worker waits for the next.
+
+    Not all at once, since whoever interrupts has to wait until what was started has ended.
+    """
+    waiting: deque[tuple[list[int], T]] = deque()
+    for part in batches:
+        waiting.append((part, start(part)))
+        if len(waiting) > BATCHES_A_WORKER * available_processors():
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _hypothesis(found: Found, options: SearchOptions) -> Hypothesis:

@@ -1,1 +1,1 @@
-"""To and from other programs: names and layouts of weights, tested by parity. No torch in here."""
+"""To and from other programs: names and layouts of weights, tested by parity. Only `transformers` here needs torch."""

@@ -9,7 +9,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from sightline.files import sha256
+from sightline.errors import SightlineError
+from sightline.files import failure, sha256
 from sightline.folder import WEIGHTS, ModelFiles, weights_file
 from sightline.interop.ctranslate2 import MODEL, SETTINGS, VERSION, About, converted, describe, read_about
 
@@ -30,7 +31,7 @@ def for_ctranslate2(files: ModelFiles) -> tuple[Source, About]:
     Where the folder cannot be written to, the conversion stays in memory.
     """
     if is_export(files.path):
-        return files.path, read_about((files.path / SETTINGS).read_bytes()) or describe(files.config)
+        return files.path, _read_about(files.path / SETTINGS)
     place = files.path / KEPT / _digest(files)
     about = describe(files.config)
     if (place / MODEL).is_file():
@@ -41,6 +42,16 @@ def for_ctranslate2(files: ModelFiles) -> tuple[Source, About]:
     except OSError:  # a folder of someone else's, or a full disk
         return content, about
     return place, about
+
+
+def _read_about(settings: Path) -> About:
+    try:
+        about = read_about(settings.read_bytes())
+    except OSError as error:
+        raise SightlineError(f"{settings}: {failure(error, 'read')}") from None
+    if about is None:
+        raise SightlineError(f"{settings}: not the settings of an export by Sightline: export the model again")
+    return about
 
 
 def _digest(files: ModelFiles) -> str:

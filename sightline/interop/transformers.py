@@ -67,9 +67,10 @@ class Generator:
         given = [([*tokenizers.source.encode(one), EOS], [*tokenizers.target.encode(two), EOS]) for one, two in first]
         ours = PyTorchEngine(self.files, "cpu").token_log_probs(given)
         theirs = [self.log_probs(source, target) for source, target in given]
-        largest = max(
-            (abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True))
+        differences = (
+            abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)
         )
+        largest = max(differences, default=0.0)
         lines = [f"largest difference of a reference token's log-probability: {largest:.1e}"]
         if self.tokenizer is None:
             return [*lines, "no tokenizer for transformers: this model's is no sentencepiece"]

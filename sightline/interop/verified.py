@@ -27,6 +27,9 @@ from sightline.readers import Pair
 from sightline.significance import Comparison, compare
 from sightline.translator import Translator, load
 
+Decoder = Callable[[Sequence[str], Watch], list[tuple[str, list[int]]]]
+"""Lines to texts and token ids; it tells of each line that is done."""
+
 TOLERANCE = 0.5
 KINDS = ("ctranslate2", "huggingface")
 USE = {
@@ -138,29 +141,31 @@ def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], wat
     original = Translator(files, Engines(files, "pytorch"))
     original.check_lines(sources, "the held-out set")
     notes: list[str] = []
-    expected = _decode(lambda lines: _translate(original, lines, watch), sources, files.path / WEIGHTS)
+    expected = _decode(_translations(original), sources, files.path / WEIGHTS, watch)
     if to == "ctranslate2":
         exported = load(output, engine="ctranslate2")
-        found = _decode(lambda lines: _translate(exported, lines, watch), sources, output / ctranslate2.MODEL)
+        found = _decode(_translations(exported), sources, output / ctranslate2.MODEL, watch)
     else:
         from sightline.interop.transformers import Generator
 
         generator = Generator(output, files)
         notes = generator.compare(pairs)
-        found = _decode(lambda lines: generator.translate(lines, watch), sources, output / WEIGHTS)
+        found = _decode(generator.translate, sources, output / WEIGHTS, watch)
     comparisons = compare(expected.texts, found.texts, references, files.config.training.bleu_tokenize)
     return Verification(expected, found, comparisons, notes)
 
 
-def _translate(translator: Translator, lines: Sequence[str], watch: Watch) -> list[tuple[str, list[int]]]:
-    return [(one.text, one.ids) for one in translator.stream(lines, watch=watch)]
+def _translations(translator: Translator) -> Decoder:
+    def decode(lines: Sequence[str], watch: Watch) -> list[tuple[str, list[int]]]:
+        return [(one.text, one.ids) for one in translator.stream(lines, watch=watch)]
+
+    return decode
 
 
-def _decode(
-    decode: Callable[[Sequence[str]], list[tuple[str, list[int]]]], sources: Sequence[str], weights: Path
-) -> Decoded:
+def _decode(decode: Decoder, sources: Sequence[str], weights: Path, watch: Watch) -> Decoded:
+    decode(sources[:1], lambda count: None)  # what is done once should not count
     begun = time.perf_counter()
-    found = decode(sources)
+    found = decode(sources, watch)
     seconds = time.perf_counter() - begun
     return Decoded([text for text, _ in found], [ids for _, ids in found], seconds, weights.stat().st_size)
 
