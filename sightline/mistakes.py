@@ -1,0 +1,79 @@
+"""A mistake in a configuration, told in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import ValidationError
+
+from sightline.sections import Section
+
+# What a value should have been, by the name that pydantic has for the mistake.
+EXPECTED = {
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "finite_number": "expected a finite number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+    "string_type": "expected text",
+    "list_type": "expected a list",
+    "tuple_type": "expected a list",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected {ge} or more",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected {le} or less",
+    "model_type": "expected a section of keys and values",
+    "model_attributes_type": "expected a section of keys and values",
+    "invalid_key": "the name of a key must be text",
+}
+
+
+def explain(error: ValidationError, whole: type[Section]) -> str:
+    """The first mistake in one line, with the nearest valid name for an unknown key; `whole` is the configuration's class."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    name = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{name}'; {_nearest_key(path, whole)}"
+    if first["type"] == "literal_error":
+        return f"{name} = {first['input']!r}: expected {first['ctx']['expected']}"
+    if first["type"] == "path_type":
+        return f"{name} = {first['input']!r}: expected the name of a file"
+    told = EXPECTED.get(first["type"])
+    return f"{name} = {first['input']!r}: " + (told.format(**first.get("ctx", {})) if told else first["msg"].lower())
+
+
+def _nearest_key(path: list[str], whole: type[Section]) -> str:
+    """The key that was meant: one of the same section, else one of another, else all that the section has."""
+    *above, wrong = path
+    own = _valid_keys(above, whole)
+    elsewhere: dict[str, list[str]] = {}
+    for name in _every_key(whole):
+        elsewhere.setdefault(name.rpartition(".")[2].replace("_", ""), []).append(f"'{name}'")
+    if close := get_close_matches(wrong, own, n=1, cutoff=0.7):
+        return f"did you mean '{'.'.join([*above, close[0]])}'?"
+    if close := get_close_matches(wrong.replace("_", ""), elsewhere, n=1):
+        here = [name for name in elsewhere[close[0]] if name.startswith(f"'{'.'.join(above)}.")]
+        return f"did you mean {' or '.join(here or elsewhere[close[0]])}?"
+    return f"valid in {'.'.join(above) or 'a config'}: {', '.join(own)}"
+
+
+def _every_key(section: type[Section], above: str = "") -> Iterator[str]:
+    """All keys in full, section by section."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from _every_key(field.annotation, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def _valid_keys(path: list[str], whole: type[Section]) -> list[str]:
+    section: Any = whole
+    for part in path:
+        section = get_args(section)[0] if part.isdigit() else section.model_fields[part].annotation
+    return list(section.model_fields)
