@@ -34,7 +34,7 @@ EXPECTED = {
 
 
 def explain(error: ValidationError, whole: type[Section]) -> str:
-    """The first mistake in one line, with the nearest valid name for an unknown key; `whole` is the configuration's class."""
+    """The first mistake in one line, with the nearest valid name for a key that `whole`, the configuration, lacks."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     name = ".".join(path)
