@@ -94,3 +94,10 @@ class Job:
         """The job that `dumps` wrote."""
         values = json.loads(text)
         return Job(**{**values, "betas": tuple(values["betas"])})
+
+
+def of_size(sizes: dict[str, int], threads: int) -> Job:
+    """A job for a model of these sizes (layers, width, feedforward, heads), whatever is done with it."""
+    chosen = {name: value for name, value in sizes.items() if name != "vocabulary"}
+    SIZES["as told"] = TransformerSize(**chosen)
+    return Job("", "as told", "", "", threads)

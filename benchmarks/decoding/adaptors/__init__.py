@@ -1,0 +1,1 @@
+"""One module for each contender, with `build(job)`, which gives its decoder."""

@@ -1,0 +1,37 @@
+"""Sightline, as `sightline.load(folder).translate(lines)` has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sightline
+from benchmarks.decoding.job import Job, Written
+from benchmarks.speed.turns import Missing
+from sightline.errors import SightlineError
+
+
+class Translating:
+    """One engine."""
+
+    def __init__(self, job: Job) -> None:
+        # The PyTorch engine has no other type than its own to compute in.
+        options = {} if job.engine == "pytorch" else {"compute": job.compute}
+        try:
+            self.translator = sightline.load(job.model, engine=job.engine, **options)
+        except SightlineError as error:
+            raise Missing(str(error)) from None
+        self.about: dict[str, Any] = {"version": f"sightline {sightline.__version__}"}
+
+    def prepare(self, lines: list[str], beam: int) -> None:
+        """A few lines, as a warm-up."""
+        self.translate(lines[:64], beam)
+
+    def translate(self, lines: list[str], beam: int) -> Written:
+        """Text alone: no alignment, no scores of tokens."""
+        found = self.translator.translate(lines, beam=beam, align=False, token_scores=False)
+        return Written([one.text for one in found])
+
+
+def build(job: Job) -> Translating:
+    """The decoder."""
+    return Translating(job)
