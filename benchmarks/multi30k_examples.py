@@ -3,8 +3,8 @@
     python benchmarks/multi30k_examples.py --data DIR --runs DIR [--configs transformer,bahdanau,luong]
 
 DIR holds the `.tok` files of Multi30k. A run that was begun goes on, one that is over is only scored: test2016, beam 5,
-BLEU with `tokenize=none`, as papers do on this release. Results go to `benchmarks/results/multi30k_examples.json`, each as
-soon as it is there.
+BLEU with `tokenize=none`, as papers do on this release. Results go to `benchmarks/results/multi30k_examples.json`, each
+as soon as it is there.
 """
 
 from __future__ import annotations
