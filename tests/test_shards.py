@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from sightline.errors import SightlineError
 from sightline.files import read_lines
+from sightline.performance import available_processors
 from sightline.sharding import inputs
 from sightline.sharding.inputs import cut, longer_than
 from sightline.sharding.job import Job, Shard, Translated
@@ -334,6 +335,8 @@ def test_the_machine_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == ["2", "5", "2"]
     # More threads in a product would round otherwise.
     assert {(one["SIGHTLINE_PROCESSORS"], one["OMP_NUM_THREADS"]) for one in found} == {("2", "1")}
+    monkeypatch.setenv("SIGHTLINE_PROCESSORS", "1")
+    assert available_processors() == 1
 
 
 def test_progress_in_words() -> None:
