@@ -41,6 +41,9 @@ class Engines:
             raise SightlineError(
                 f"compute={self.compute} is for the ctranslate2 engine; the pytorch engine has float32"
             )
+        reason = None if is_export(self.files.path) else unsupported(self.files.config.model)
+        if self.compute is not None and self.wanted == AUTO and reason is not None:
+            raise SightlineError(f"compute={self.compute} is for the ctranslate2 engine, which cannot run {reason}")
 
     def names(self) -> list[str]:
         """The engines to try, in this order; never empty."""

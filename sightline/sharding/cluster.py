@@ -6,6 +6,7 @@ must lie where every machine sees them; parts and output are written by this pro
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import warnings
@@ -129,6 +130,7 @@ def _connected(workers: int | None) -> Iterator[Any]:
         try:
             _start(ray, workers)
             ray.data.DataContext.get_current().enable_progress_bars = False
+            logging.getLogger("ray.data").setLevel(logging.ERROR)  # it would tell of every stage that it starts
             yield ray
         finally:
             ray.shutdown()
