@@ -407,7 +407,8 @@ def _nearest_key(path: list[str]) -> str:
     if close := get_close_matches(wrong, own, n=1, cutoff=0.7):
         return f"did you mean '{'.'.join([*above, close[0]])}'?"
     if close := get_close_matches(wrong.replace("_", ""), elsewhere, n=1):
-        return f"did you mean {' or '.join(elsewhere[close[0]])}?"
+        here = [name for name in elsewhere[close[0]] if name.startswith(f"'{'.'.join(above)}.")]
+        return f"did you mean {' or '.join(here or elsewhere[close[0]])}?"
     return f"valid in {'.'.join(above) or 'a config'}: {', '.join(own)}"
 
 

@@ -7,6 +7,7 @@ Shapes: … leading dimensions, T queries, S keys, d_q and d_k their widths, n h
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -80,8 +81,37 @@ class Additive(Score):
         return self.key(keys)
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
-        hidden = torch.tanh(self.query(queries)[..., :, None, :] + prepared[..., None, :, :])  # (…, T, S, n)
-        return hidden @ self.vector
+        projected, kind = self.query(queries), self.vector.dtype
+        with torch.autocast(projected.device.type, enabled=False):  # a sum of many small terms keeps its precision
+            scores: Tensor = _AdditiveScores.apply(  # type: ignore[no-untyped-call]
+                projected.to(kind), prepared.to(kind), self.vector
+            )
+        return scores
+
+
+class _AdditiveScores(torch.autograd.Function):
+    """`vᵀ tanh(q + k)` of `(…, T, n)`, `(…, S, n)` and `(n,)`, `(…, T, S)`.
+
+    `tanh x = 2 σ(2x) - 1`: torch's logistic function takes a third of the time of its hyperbolic tangent, and its
+    gradient is worked out in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, vector: Tensor) -> Tensor:
+        gates = torch.add(2 * queries[..., :, None, :], keys[..., None, :, :], alpha=2).sigmoid_()  # (…, T, S, n)
+        ctx.save_for_backward(gates, vector)
+        return 2 * (gates @ vector) - vector.sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gates, vector = ctx.saved_tensors
+        inner = (4 * given)[..., None] * vector
+        torch.ops.aten.sigmoid_backward.grad_input(inner, gates, grad_input=inner)
+        by_vector = 2 * (gates.flatten(0, -2).T @ given.flatten()) - given.sum()
+        # One query a sentence, as in a decoder's step, needs no sum over them.
+        by_keys = inner.squeeze(-3) if inner.size(-3) == 1 else inner.sum(-3)
+        return inner.sum(-2), by_keys, by_vector
 
 
 class Cosine(Score):
