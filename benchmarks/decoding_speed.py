@@ -17,7 +17,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.decoding import report
 from benchmarks.decoding.arena import Arena
 from benchmarks.decoding.contenders import CONTENDERS
+from benchmarks.decoding.job import NO_EXPORT
 from benchmarks.decoding.material import Material, read_sets
 from benchmarks.speed.common import machine, pythons, say, without_paths
 from benchmarks.speed.processes import Failed
@@ -101,10 +102,11 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     sets = read_sets(options.data, options.tatoeba, options.repeat, options.limit)
     material = Material(open_files(options.model), folder.resolve(), sets, options.singles)
     material.save()
-    for name, why in material.export().items():
-        say(f"no export to {name}: {why}")
+    unexported = material.export()
     wanted = [one for one in CONTENDERS if one.name in options.contenders]
     outcome = Arena(material, threads, options.pythons, say).measure(wanted, options.rounds)
+    for name, why in outcome.skipped.items():
+        outcome.skipped[name] = explained(why, unexported, options.model)
     if not outcome.turns:
         raise Failed("no contender could run")
     return {
@@ -115,6 +117,12 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         **report.summarise(wanted, outcome),
         "notes": list(NOTES),
     }
+
+
+def explained(why: str, unexported: Mapping[str, str], model: Path) -> str:
+    """Why a contender was left out, with the reason why it lacks an export, and without this machine's paths."""
+    reason = unexported.get(why.removeprefix(NO_EXPORT))
+    return (why if reason is None else f"{why} ({reason})").replace(f"{model}: ", "")
 
 
 def described(material: Material) -> str:

@@ -108,6 +108,7 @@ def test_a_worker_is_ready_after_its_first_translation(material: Material, monke
     job = Job("fake", "m", "e", str(material.sets_file), 1, "a first line")
     assert Job.loads(job.dumps()) == job
     monkeypatch.setattr(worker, "answers_alone", lambda: answers)
+    monkeypatch.setattr(worker, "keep_to", lambda count: None)  # this process has other tests to run
     monkeypatch.setattr(worker.importlib, "import_module", lambda name: SimpleNamespace(build=lambda job: stub))
     orders = [{"prepare": vars(Case("short", 5))}, {"run": vars(Case("short", 5))}]
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(json.dumps(order) + "\n" for order in orders)))
@@ -238,6 +239,13 @@ def test_the_command_line(
     assert "unknown contender 'marian'" in capsys.readouterr().err
     described = "A Transformer of 4+4 layers of width 128, feed-forward 256, 4 heads, vocabulary 8,000, post-norm"
     assert decoding_speed.described(material) == described
+
+
+def test_why_one_is_left_out_has_no_path() -> None:
+    unexported = {"huggingface": "/here/model: MarianMT cannot express it"}
+    told = decoding_speed.explained("there is no export to huggingface", unexported, Path("/here/model"))
+    assert told == "there is no export to huggingface (MarianMT cannot express it)"
+    assert decoding_speed.explained("not installed", unexported, Path("x")) == "not installed"
 
 
 def test_nobody_could_run(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-HUGGINGFACE = "huggingface"
+HUGGINGFACE, PIECES = "huggingface", "pieces.spm"
+NO_EXPORT = "there is no export to "
 CTRANSLATE2 = {"float32": "ctranslate2-float32", "int8": "ctranslate2-int8"}
 
 

@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding.job import CTRANSLATE2, HUGGINGFACE, Case
+from benchmarks.decoding.job import CTRANSLATE2, HUGGINGFACE, PIECES, Case
 from sightline import metrics
 from sightline.data import Pair, read_pairs
 from sightline.errors import SightlineError
 from sightline.folder import ModelFiles
 from sightline.interop import ctranslate2, huggingface
+from sightline.text import SubwordTokenizer
 
 BEAMS = (1, 5)
 
@@ -86,7 +87,11 @@ class Material:
         return {name: int(value or 0) for name, value in found.items()}
 
     def export(self) -> dict[str, str]:
-        """Makes the exports; what could not be made, and why."""
+        """Makes the exports, and the tokenizer for whole sentences; what could not be made, and why."""
+        self.exports.mkdir(exist_ok=True)
+        tokenizer = self.files.tokenizers.target
+        if isinstance(tokenizer, SubwordTokenizer):
+            (self.exports / PIECES).write_bytes(tokenizer.content() + huggingface.WHOLE_SENTENCES)
         makers: dict[str, Callable[[Path], None]] = {
             HUGGINGFACE: partial(huggingface.export, self.files),
             **{

@@ -1,11 +1,11 @@
-"""Tokenising for the peers, with sentencepiece alone: the export's own model, on whole sentences."""
+"""Tokenising for the peers, with sentencepiece alone, on whole sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.decoding.job import HUGGINGFACE, Job
+from benchmarks.decoding.job import PIECES, Job
 from benchmarks.speed.turns import Missing
 
 PAD, UNK, BOS, EOS = range(4)
@@ -20,9 +20,9 @@ class Pieces:
             from sentencepiece import SentencePieceProcessor
         except ImportError:
             raise Missing("sentencepiece is not installed") from None
-        path = Path(job.exports) / HUGGINGFACE / "source.spm"
+        path = Path(job.exports) / PIECES
         if not path.is_file():
-            raise Missing("there is no export with a sentencepiece model")
+            raise Missing("the model's tokenizer is no sentencepiece")
         self.processor = SentencePieceProcessor()
         self.processor.LoadFromSerializedProto(path.read_bytes())
 

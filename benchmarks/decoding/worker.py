@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ def main(argument: str) -> None:
     """Translates until the input ends."""
     job = Job.loads(argument)
     answers = answers_alone()
+    keep_to(job.threads)
     try:
         decoder: Decoder = importlib.import_module(f"benchmarks.decoding.adaptors.{job.adaptor}").build(job)
     except Missing as error:
@@ -39,6 +41,12 @@ def main(argument: str) -> None:
             say(answers, decoder.about)
         else:
             say(answers, measured(decoder, sets[case.set], case))
+
+
+def keep_to(count: int) -> None:
+    """Lets this process use so many processors, where the system can be told, whatever a library would choose."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
 def measured(decoder: Decoder, lines: list[str], case: Case) -> dict[str, Any]:

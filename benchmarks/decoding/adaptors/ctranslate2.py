@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding.job import CTRANSLATE2, Job, Written
+from benchmarks.decoding.job import CTRANSLATE2, NO_EXPORT, Job, Written
 from benchmarks.decoding.pieces import Pieces, longest_output
 from benchmarks.speed.turns import Missing
 
@@ -25,7 +25,7 @@ class Direct:
             raise Missing("ctranslate2 is not installed") from None
         folder = Path(job.exports) / CTRANSLATE2[job.compute]
         if not folder.is_dir():
-            raise Missing(f"there is no export to {folder.name}")
+            raise Missing(f"{NO_EXPORT}{folder.name}")
         self.pieces = Pieces(job)
         self.translator = ctranslate2.Translator(
             str(folder), compute_type=job.compute, inter_threads=job.threads, intra_threads=1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding.job import HUGGINGFACE, Job, Written
+from benchmarks.decoding.job import HUGGINGFACE, NO_EXPORT, Job, Written
 from benchmarks.decoding.pieces import PAD, Pieces, longest_output, sorted_batches
 from benchmarks.speed.turns import Missing
 
@@ -24,7 +24,7 @@ class Generating:
             raise Missing("transformers is not installed: pip install 'sightline[benchmarks]'") from None
         folder = Path(job.exports) / HUGGINGFACE
         if not folder.is_dir():
-            raise Missing("there is no export to huggingface")
+            raise Missing(f"{NO_EXPORT}{HUGGINGFACE}")
         torch.set_num_threads(job.threads)
         self.torch = torch
         self.pieces = Pieces(job)
