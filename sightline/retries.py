@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sightline.engines.base import Task
 from sightline.errors import SightlineError
@@ -68,28 +68,22 @@ def _rank(one: Translation) -> tuple[int, float]:
 def safer(translator: Translator, one: Translation, options: SearchOptions) -> SearchOptions:
     """What to search with once more: a wider beam, and what speaks against the flags of the first attempt."""
     names = {flag.name for flag in one.flags or []}
-    wider = _changed(options, strategy="beam", beam=max(SAFE_BEAM, 2 * options.beam))
+    wider = replace(options, strategy="beam", groups=1, beam=max(SAFE_BEAM, 2 * options.beam, options.n_best))
     settings = wider
     if names & REPEATING:
         letters = translator.config.text.tokenizer == "char"
-        own = getattr(options, "no_repeat", 0)
-        settings = _changed(settings, no_repeat=own or (NO_REPEAT_LETTERS if letters else NO_REPEAT))
+        settings = replace(settings, no_repeat=options.no_repeat or (NO_REPEAT_LETTERS if letters else NO_REPEAT))
     if names & MISSING:
         half = len(translator.files.tokenizers.source.encode(one.source)) // 2
         least = max(options.min_length, half, len(one.tokens) + 1)
-        settings = _changed(settings, min_length=min(least, options.max_length or least))
+        settings = replace(settings, min_length=min(least, options.max_length or least))
         if has_attention(translator.config.model) and not options.coverage_penalty:
-            settings = _changed(settings, coverage_penalty=COVERAGE)
+            settings = replace(settings, coverage_penalty=COVERAGE)
     try:
         translator.engines.for_task(Task(settings, translator.config.alignment))
     except SightlineError:  # the engine that was asked for cannot do it
         return wider
     return settings
-
-
-def _changed(options: SearchOptions, **changes: Any) -> SearchOptions:
-    known = {one.name for one in fields(options)}
-    return replace(options, **{name: value for name, value in changes.items() if name in known})
 
 
 def _again(translator: Translator, translations: Sequence[Translation]) -> Again:
