@@ -23,12 +23,17 @@ def test_ray_gives_what_one_process_gives(
 ) -> None:
     model, table = trained("luong"), tmp_path / "in.parquet"
     parquet.write_table(pyarrow.table({"source": LINES}), table)
-    line = ["translate", model, table, "--shard-lines", 8, "--workers", 2, "--json"]
-    expected = command(*line, "--output", tmp_path / "expected")
+    line = ["translate", model, table, "--shard-lines", 8, "--json", "--output"]
+    expected = command(*line, tmp_path / "expected", "--workers", 1)
     assert expected.code == 0, expected.err
     with tempfile.TemporaryDirectory(prefix="ray") as folder:  # its sockets want a short name
         monkeypatch.setenv("RAY_TMPDIR", folder)
-        done = finish(start(*line, "--output", tmp_path / "found", "--engine-cluster", "ray"))
+        process = start(*line, tmp_path / "found", "--workers", 2, "--engine-cluster", "ray")
+        try:
+            done = finish(process)
+        finally:
+            process.terminate()  # if it still runs: Ray's processes then end with it
+            process.wait()
     assert (done.code, done.out) == (0, ""), done.err
     wanted = [line.replace("expected", "found") for line in told(expected)]
     assert [line for line in told(done) if line in wanted] == wanted  # its core may log a line of its own

@@ -25,6 +25,13 @@ from sightline.sharding.run import Runner
 if TYPE_CHECKING:
     import pyarrow
 
+# Read by Ray when it is imported, unless they are set: nobody is told that it was used; what it does with GPUs is what
+# it will do by default, without its warning of that; its core does not talk between our lines.
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+}
 SHARD, ANSWER = "shard", "answer"  # columns of pickled values: both ends are ours
 
 
@@ -130,7 +137,6 @@ def _connected(workers: int | None) -> Iterator[Any]:
         try:
             _start(ray, workers)
             ray.data.DataContext.get_current().enable_progress_bars = False
-            logging.getLogger("ray.data").setLevel(logging.ERROR)  # it would tell of every stage that it starts
             yield ray
         finally:
             ray.shutdown()
@@ -150,11 +156,14 @@ def _start(ray: Any, workers: int | None) -> None:
 
 
 def _imported() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told that it was used
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by default, without its warning
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
         import ray.data
     except ImportError:
         raise SightlineError("--engine-cluster ray needs Ray: pip install 'sightline[ray]'") from None
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):  # the others write Ray's own logs
+            handler.setLevel(logging.ERROR)
     return ray
