@@ -246,6 +246,16 @@ def test_nothing_is_mixed(change: dict[str, Any], told: str, tmp_path: Path) -> 
     assert output.read_text() == "A\nB\nC\nD\n"
 
 
+def test_a_file_that_an_option_names_counts_by_its_content(tmp_path: Path) -> None:
+    source, output = write_lines(tmp_path / "in", list("abcd")), tmp_path / "out"
+    terms = write_lines(tmp_path / "terms", ["a\tA"])
+    job = Job(Path("some model"), {"glossary": str(terms)})
+    broken_off(output, source, job)
+    write_lines(terms, ["a\tB"])
+    with pytest.raises(SightlineError, match="begun with another glossary or other prefixes: go on as it was begun"):
+        translate_file(job, source, output, in_this_process(job), 1)
+
+
 def test_damaged_parts(tmp_path: Path) -> None:
     source, output = write_lines(tmp_path / "in", list("abcd")), tmp_path / "out"
     broken_off(output, source, after=3)

@@ -13,7 +13,12 @@ from sightline.folder import CONFIG, read_config, weights_file
 from sightline.sharding.job import Job
 
 WEIGHTS = ("model.safetensors", "model.bin")  # PyTorch's and CTranslate2's; an export has the second alone
-NAMES = {"input": "another input", "model": "another model (or this one has changed)"}
+FILES = ("glossary", "prefixes")  # options that may name a file, whose content counts
+NAMES = {
+    "input": "another input",
+    "model": "another model (or this one has changed)",
+    "files": "another glossary or other prefixes",
+}
 
 
 def describe(job: Job, source: Path, shard_lines: int, before: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -28,8 +33,13 @@ def describe(job: Job, source: Path, shard_lines: int, before: dict[str, Any] | 
         "input": known,
         "model": model_digests(job.model),
         "settings": json.loads(json.dumps(job.settings() | {"shard-lines": shard_lines}, default=str)),
+        "files": {name: sha256(Path(job.options[name])) for name in FILES if _names_file(job.options.get(name))},
         "sightline": __version__,
     }
+
+
+def _names_file(value: Any) -> bool:
+    return isinstance(value, str | Path) and Path(value).is_file()
 
 
 def stamp(source: Path) -> dict[str, int]:
@@ -58,7 +68,7 @@ def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> Non
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
     """What was another than now, as in "begun with …"; None when all that counts is the same."""
     for name, what in NAMES.items():
-        if before[name] != now[name]:
+        if before.get(name) != now[name]:
             return what
     then, today = before["settings"], now["settings"]
     for name in [*then, *today]:
