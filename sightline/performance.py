@@ -18,7 +18,7 @@ _LARGEST_INT = 2**31 - 1
 _MMAP_THRESHOLDS = (2**30, 32 * 2**20)
 _USUAL_TOP_PAD = 128 * 2**10
 _HUGE_PAGE = 2 * 2**20
-_HEAP = 2**31 - _HUGE_PAGE
+_HEAP = 3 * 2**29  # well below the largest threshold, else it would be given back at once
 SHARE = "SIGHTLINE_PROCESSORS"
 
 
