@@ -51,7 +51,9 @@ def translate(
     temperature: Annotated[float | None, option("Below 1: closer to the most probable.", STRATEGY)] = None,
     top_k: Annotated[int | None, option("Draw among so many tokens.", STRATEGY)] = None,
     top_p: Annotated[float | None, option("Draw among those that have this share of probability.", STRATEGY)] = None,
-    min_p: Annotated[float | None, option("Draw among those at least so probable as the best.", STRATEGY)] = None,
+    min_p: Annotated[
+        float | None, option("Draw among those with at least this share of the best one's probability.", STRATEGY)
+    ] = None,
     seed: Annotated[int | None, option("Of the random numbers.", STRATEGY)] = None,
     utility: Annotated[str | None, option("What mbr compares by: chrf or bleu.", STRATEGY)] = None,
     aggregate: Annotated[

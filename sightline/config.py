@@ -247,6 +247,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 # What YAML's reader raises: beside its own errors, those of values such as the date 2026-02-30, and of deep nesting.
+# Ends of files that hold text: someone left out the option before it.
+NO_YAML = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx", ".gz", ".zst", ".txt")
 UNREADABLE = (yaml.YAMLError, ValueError, RecursionError)
 
 
@@ -296,8 +298,14 @@ def load_config(path: Path, recipe: str | None = None) -> RunConfig:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file's sections as plain values."""
+    if path.suffix.lower() in NO_YAML:
+        raise SightlineError(f"{path}: not a configuration (.yaml); text to train on goes after --pairs or --source")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SightlineError(
+            f"{path}: no such file; `sightline config RECIPE > {path}` writes one to start from"
+        ) from None
     except OSError as error:
         raise SightlineError(f"{path}: cannot read the configuration: {error.strerror}") from None
     except UnicodeDecodeError:
