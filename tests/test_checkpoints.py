@@ -14,6 +14,7 @@ from torch import nn
 from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.training import checkpoints
+from sightline.training.adam import AdamW
 from sightline.training.checkpoints import (
     Keep,
     latest,
@@ -44,10 +45,14 @@ class Toy(nn.Module):
         return result
 
 
-def trained(steps: int = 3, seed: int = 1) -> tuple[Toy, torch.optim.Optimizer]:
+def adam(*parameters: nn.Parameter) -> AdamW:
+    return AdamW([{"params": list(parameters), "weight_decay": 0.01, "lr": 0.1}], (0.9, 0.999), 1e-8)
+
+
+def trained(steps: int = 3, seed: int = 1) -> tuple[Toy, AdamW]:
     torch.manual_seed(seed)
     model = Toy()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    optimizer = adam(*model.parameters())
     for _ in range(steps):
         optimizer.zero_grad()
         model(torch.randint(6, (5,))).square().sum().backward()
@@ -177,9 +182,9 @@ def test_a_checkpoint_of_another_model_or_format(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path, 1, model, optimizer, {})
     other = Toy(width=3)
     with pytest.raises(SightlineError, match="belong to another config"):
-        load_checkpoint(path, other, torch.optim.AdamW(other.parameters()))
+        load_checkpoint(path, other, adam(*other.parameters()))
     with pytest.raises(SightlineError, match="does not fit the model"):
-        load_checkpoint(path, model, torch.optim.AdamW([model.middle.bias]))
+        load_checkpoint(path, model, adam(model.middle.bias))
     document = json.loads((path / "trainer.json").read_text())
     del document["checksum"]
     document["format"] = 99
@@ -244,12 +249,13 @@ from pathlib import Path
 import torch
 from torch import nn
 from sightline.training import checkpoints
+from sightline.training.adam import AdamW
 
 torch.set_num_threads(1)
 os.fsync = lambda descriptor: None  # a killed process, unlike a power cut, loses nothing it has written
 folder = Path(sys.argv[1])
 model = nn.Linear(3, 2)
-optimizer = torch.optim.AdamW(model.parameters())
+optimizer = AdamW([{"params": [*model.parameters()], "weight_decay": 0.0, "lr": 0.1}], (0.9, 0.999), 1e-8)
 model(torch.ones(1, 3)).sum().backward()
 optimizer.step()
 left = 0
