@@ -29,6 +29,7 @@ PLAIN = {
     "200", "400",  # Gb/s
     "20,000",  # lines to measure with
     "6",  # operations for each weight
+    "3600",  # seconds of an hour
 }  # fmt: skip
 
 

@@ -98,15 +98,3 @@ def test_orders_of_epochs() -> None:
     assert distances == pytest.approx([1 / 3] * 3, abs=0.02)
     assert all(found.values())
 
-
-@pytest.mark.parametrize("script", [startup, big_corpus])
-def test_what_is_recorded_is_of_a_whole_run(script: object) -> None:
-    """The records in the tree have what the pages quote from them."""
-    results: Path = script.RESULTS  # type: ignore[attr-defined]
-    found = json.loads(results.read_text())
-    assert found["machine"]["torch"] != "none"
-    if script is big_corpus:
-        assert found["pairs"] == 5_000_000
-        assert found["orders"]["every_pair_once"]
-        assert "matplotlib" not in str(found)
-    assert sys.executable not in results.read_text()

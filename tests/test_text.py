@@ -299,7 +299,7 @@ class TestTraining:
 
     def test_how_many_sentences(self) -> None:
         most = text_module.most_sentences
-        assert [most(config("unigram"), size) for size in (500, 9_000)] == [60_000, 72_000]
+        assert [most(config("unigram"), size) for size in (500, 9_000)] == [30_000, 36_000]
         assert most(config("bpe"), 9_000) == 500_000
         few = config("word").model_copy(update={"sentences": 3})
         lines = [f"w{number}" for number in range(50)]

@@ -41,6 +41,9 @@ class Watched:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._process.kill()
         self._process.wait()
+        self._listening.join()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
