@@ -22,6 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ SETTINGS = {
 BYTES_A_PAIR = 400  # of text and token ids, and some to spare
 
 
-def words(offset: int) -> np.ndarray[Any, np.dtype[np.str_]]:
+def words(offset: int) -> np.ndarray[Any, np.dtype[np.object_]]:
     """The words of a language: numbers spelled in syllables, the frequent ones short."""
     base = len(SYLLABLES)
 
@@ -71,7 +72,7 @@ def words(offset: int) -> np.ndarray[Any, np.dtype[np.str_]]:
             if not number:
                 return "".join(parts) + "n" * (offset % 2)
 
-    return np.array([spelled(number) for number in range(WORDS)])
+    return np.array([spelled(number) for number in range(WORDS)], dtype=object)
 
 
 def write_corpus(path: Path, pairs: int) -> None:
@@ -85,12 +86,13 @@ def write_corpus(path: Path, pairs: int) -> None:
             count = min(AT_ONCE, pairs - start)
             lengths = generator.integers(3, 21, count)
             drawn = np.minimum(np.searchsorted(bounds, generator.random(int(lengths.sum()))), WORDS - 1)
-            lines = []
-            for sentence in np.split(drawn, np.cumsum(lengths)[:-1]):
-                turned = sentence.copy()
-                even = len(turned) // 2 * 2
-                turned[:even] = turned[:even].reshape(-1, 2)[:, ::-1].reshape(-1)
-                lines.append(f"{' '.join(source[sentence])}\t{' '.join(target[turned])}\n")
+            ends = np.cumsum(lengths)
+            starts = np.repeat(ends - lengths, lengths)
+            places = np.arange(len(drawn)) - starts
+            partners = np.where(places ^ 1 < np.repeat(lengths, lengths), places ^ 1, places)
+            left, right = source[drawn].tolist(), target[drawn[starts + partners]].tolist()
+            sentences = pairwise([0, *ends.tolist()])
+            lines = [f"{' '.join(left[a:b])}\t{' '.join(right[a:b])}\n" for a, b in sentences]
             stream.writelines(lines)
 
 
