@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import random
 import unicodedata
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
