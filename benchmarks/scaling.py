@@ -312,8 +312,8 @@ def translation_sentences() -> Iterator[str]:
     speed = 100_000
     hours = SENTENCES / speed / HOUR
     yield (
-        f"{SOURCE + TARGET} bytes a sentence. At c·r = {speed:,} sentences a second (the {total:,.0f} core-hours of the "
-        f"table in {hours:.1f} hours) that is {speed * (SOURCE + TARGET) / 1e6:.0f} MB/s"
+        f"{SOURCE + TARGET} bytes a sentence. At c·r = {speed:,} sentences a second (the {total:,.0f} core-hours of "
+        f"the table in {hours:.1f} hours) that is {speed * (SOURCE + TARGET) / 1e6:.0f} MB/s"
     )
     read = c * MODEL_FILE
     yield (

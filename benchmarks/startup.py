@@ -5,7 +5,7 @@
 `sightline train --recipe transformer` runs on the English-German corpus that comes with Sightline, cold and warm in
 turn. The clock starts just before the process does and stops when the line of the first update is in `metrics.jsonl`;
 then the process is killed. What it says on the way tells how the time is spent. A start that is not counted comes
-first, so that the system has the files of Python and torch in its memory, as it has on any but the first start of a day.
+first, so that the system has the files of Python and torch in its memory, as on any but the first start of a day.
 
 Results go to `benchmarks/results/startup.json`, times in seconds.
 """

@@ -74,4 +74,3 @@ def test_a_parameter_without_a_gradient_has_no_state() -> None:
     optimizer.step()
     assert not optimizer.state
     assert torch.equal(parameter, torch.ones(2))
-

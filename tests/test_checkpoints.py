@@ -25,6 +25,7 @@ from sightline.training.checkpoints import (
     save_weights,
 )
 from sightline.training.resume import check_settings, lasting_settings
+from tests.commands import WAITS
 
 
 class Toy(nn.Module):
@@ -329,7 +330,7 @@ print(*steps)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_kill_at_any_moment_of_a_write(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path / "checkpoints")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAITS, check=False)
     assert done.returncode == 0, done.stderr
     steps = [int(step) for step in done.stdout.split()]
     assert len(steps) > 20

@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "scaling.md").read_text(encoding
 PLAIN = {
     "8", "64", "512",  # GPUs
     "32", "256",  # float32, SHA-256
-    "4", "8", "16",  # bytes a parameter, as the first sentence on memory has them; columns of a table
+    "4", "16",  # bytes a parameter, as the first sentence on memory has them; columns of a table
     "5", "511",  # columns; hops between 512
     "10",  # minutes of a time limit, powers of ten
     "30",  # seconds of torchrun

@@ -58,8 +58,12 @@ def test_a_watched_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert memory["own"] == memory["own_with_helpers"]
     assert process._process.returncode is not None
     with Watched([tmp_path, "a mistake"], tmp_path) as process, pytest.raises(SystemExit, match="a mistake"):
-        while process.running():
-            pass
+        run_to_its_end(process)
+
+
+def run_to_its_end(process: Watched) -> None:
+    while process.running():
+        pass
 
 
 def test_phases_of_a_run() -> None:
@@ -97,4 +101,3 @@ def test_orders_of_epochs() -> None:
     distances = found.pop("mean_distance")
     assert distances == pytest.approx([1 / 3] * 3, abs=0.02)
     assert all(found.values())
-
