@@ -29,7 +29,7 @@ class TextConfig(Section):
     vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")
     byte_fallback: bool = Field(True, description="spell unknown characters in bytes, so that any text survives")
     sentences: int | None = Field(
-        None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 8 an entry or more"
+        None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 4 an entry or more"
     )
     symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
     normalization: Literal["nfc", "nfkc", "none"] = Field("nfc", description="Unicode normal form of all text")
