@@ -132,6 +132,11 @@ class SearchOptions:
             return self.samples
         return 1 if self.strategy == "greedy" else self.beam
 
+    def limit(self, source: int) -> int:
+        """The most tokens of a translation of so many source tokens, the end symbol of the source counted."""
+        most = max(int(source * self.max_ratio + self.max_extra), self.min_length)
+        return most if self.max_length is None else min(most, self.max_length)
+
     def _check_strategy(self) -> None:
         for name, valid in (("strategy", STRATEGIES), ("stopping", STOPPING)):
             if getattr(self, name) not in valid:
@@ -174,6 +179,11 @@ class Request:
     constraints: tuple[tuple[tuple[int, ...], ...], ...] = ()
     seed: int | None = None
     inside: frozenset[int] = frozenset()
+
+    @property
+    def steers(self) -> bool:
+        """Whether it asks for anything."""
+        return bool(self.prefix or self.constraints or self.seed is not None)
 
     def __post_init__(self) -> None:
         for number, alternatives in enumerate(self.constraints, 1):

@@ -11,9 +11,9 @@ from sightline.errors import SightlineError
 from sightline.files import read_lines
 from sightline.forbidden import forbidden_ids, read_words
 from sightline.glossary import Glossary
-from sightline.hypothesis import Hypothesis, Request
+from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.risk import choose, probabilities
-from sightline.text import Tokenizer
+from sightline.text import BOS, UNK, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,12 @@ class Wishes:
     def of_sentences(self) -> bool:
         """Whether sentences have requests of their own."""
         return bool(self.prefix or self.prefixes or self.glossary)
+
+    @property
+    def most(self) -> Request:
+        """As much as any sentence may be asked for, to find out whether an engine can do it."""
+        begun = (UNK,) if self.prefix or any(self.prefixes) else ()
+        return Request(begun, (((UNK,),),) if self.glossary else ())
 
     @property
     def checks(self) -> bool:
@@ -69,6 +75,22 @@ class Wishes:
         if number > len(self.prefixes):
             raise SightlineError(f"no prefix for line {number}: there are {len(self.prefixes)}; give one for each line")
         return self.prefixes[number - 1]
+
+
+def no_room(request: Request, options: SearchOptions, source: int, tokenizer: Tokenizer) -> str | None:
+    """What of a request cannot be in the translation of a source of so many tokens, and why; None when all can."""
+    begun = len(request.prefix)
+    if options.max_length is not None and begun > options.max_length:
+        return f"its prefix has {begun} tokens, more than max_length = {options.max_length}: shorten it or raise max_length"
+    limit = max(options.limit(source), begun)
+    for alternatives in request.constraints:
+        shortest = min((tokens[tokens[0] == BOS :] for tokens in alternatives), key=len)
+        if len(shortest) > limit:
+            return (
+                f"the glossary's '{tokenizer.decode(list(shortest))}' needs {len(shortest)} tokens, and this translation "
+                f"may have {limit}: leave it out, or raise max_length, max_ratio or max_extra"
+            )
+    return None
 
 
 NAMES = tuple(one.name for one in fields(Wishes))
