@@ -69,9 +69,13 @@ def test_what_an_export_holds(exported: Path, trained: Any) -> None:
 def test_an_export_translates_without_torch(exported: Path) -> None:
     code = (
         "import sys, sightline\n"
-        f"found = sightline.load({str(exported)!r}).translate(['a b c', 'h'])\n"
+        f"model = sightline.load({str(exported)!r})\n"
+        "found = model.translate(['a b c', 'h'])\n"
         "assert [one.text for one in found] == ['A B C', 'H'], found\n"
         "assert found[0].links, found\n"
+        "from sightline.evaluate import evaluate\n"
+        "from sightline.readers import Pair\n"
+        "evaluate(model, [Pair('a b', 'A B')], found[:1])\n"
         "sys.exit('torch' in sys.modules)\n"
     )
     root = Path(sightline.__file__).parent.parent
