@@ -81,14 +81,16 @@ def no_room(request: Request, options: SearchOptions, source: int, tokenizer: To
     """What of a request cannot be in the translation of a source of so many tokens, and why; None when all can."""
     begun = len(request.prefix)
     if options.max_length is not None and begun > options.max_length:
-        return f"its prefix has {begun} tokens, more than max_length = {options.max_length}: shorten it or raise max_length"
+        most = options.max_length
+        return f"its prefix has {begun} tokens, more than max_length = {most}: shorten it or raise max_length"
     limit = max(options.limit(source), begun)
     for alternatives in request.constraints:
         shortest = min((tokens[tokens[0] == BOS :] for tokens in alternatives), key=len)
         if len(shortest) > limit:
+            term = tokenizer.decode(list(shortest))
             return (
-                f"the glossary's '{tokenizer.decode(list(shortest))}' needs {len(shortest)} tokens, and this translation "
-                f"may have {limit}: leave it out, or raise max_length, max_ratio or max_extra"
+                f"the glossary's '{term}' needs {len(shortest)} tokens, and this translation may have {limit}: "
+                "leave it out, or raise max_length, max_ratio or max_extra"
             )
     return None
 

@@ -18,6 +18,7 @@ from sightline.folder import ModelFiles, Tokenizers, open_files, save_config, sa
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.models import build_model
 from sightline.text import EOS, WordTokenizer
+
 WORDS = [f"w{number}" for number in range(40)]
 SIZES: dict[str, Any] = {
     "embedding": 16,

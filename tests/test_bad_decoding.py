@@ -24,8 +24,8 @@ FILES = {
     [
         (
             ["--glossary", "long.tsv", "--max-length", 3],
-            "in.txt, line 2: the glossary's 'A B C D E F' needs 6 tokens, and this translation may have 3: leave it out, "
-            "or raise max_length, max_ratio or max_extra",
+            "in.txt, line 2: the glossary's 'A B C D E F' needs 6 tokens, and this translation may have 3: "
+            "leave it out, or raise max_length, max_ratio or max_extra",
         ),
         (
             ["--prefix", "A B C D", "--max-length", 3],
@@ -60,7 +60,7 @@ FILES = {
         (["--engine", "torch"], "unknown engine 'torch'; did you mean 'pytorch'?"),
         (
             ["--engine", "ctranslate2", "--strategy", "sample"],
-            "the ctranslate2 engine cannot draw the samples that a seed and a sentence stand for; the pytorch engine can",
+            "engine cannot draw the samples that a seed and a sentence stand for; the pytorch engine can",
         ),
         (
             ["--engine", "ctranslate2", "--prefix", "A"],
@@ -92,7 +92,11 @@ def test_options_that_cannot_be(
             "coverage_penalty needs attention weights and this model gives none: set it to 0",
         ),
         ("seq2seq", ["--align"], "this model has no attention, so it has no alignment to show"),
-        ("seq2seq", ["--engine", "ctranslate2"], "cannot run a decoder without attention (seq2seq); the pytorch engine"),
+        (
+            "seq2seq",
+            ["--engine", "ctranslate2"],
+            "cannot run a decoder without attention (seq2seq); the pytorch engine",
+        ),
         ("luong", ["--engine", "ctranslate2"], "the ctranslate2 engine cannot run a recurrent decoder (luong)"),
         ("bahdanau", ["--compute", "int8"], "the ctranslate2 engine, which cannot run a recurrent decoder (bahdanau)"),
     ],
@@ -104,7 +108,9 @@ def test_what_a_recipe_cannot_do(recipe: str, options: list[Any], told: str, com
     assert done.out == ""
 
 
-def test_a_mistake_of_one_line_of_a_stream_is_told_with_its_number(command: Command, trained: Any, tmp_path: Path) -> None:
+def test_a_mistake_of_one_line_of_a_stream_is_told_with_its_number(
+    command: Command, trained: Any, tmp_path: Path
+) -> None:
     terms = write_lines(tmp_path / "terms.tsv", FILES["long.tsv"])
     done = command("translate", trained("transformer"), "--glossary", terms, "--max-length", 4, stdin=b"a\nb\n")
     assert "standard input, line 2: the glossary's 'A B C D E F' needs 6 tokens" in done.mistake()

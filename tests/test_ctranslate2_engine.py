@@ -152,7 +152,9 @@ def test_alignments_through_the_translator(trained: Any) -> None:
 @pytest.mark.parametrize("alignment", [AlignmentConfig(), AlignmentConfig(layer=1, head=1)], ids=str)
 def test_weights_that_it_does_not_have_are_read_by_a_forced_pass(alignment: AlignmentConfig, folders: Any) -> None:
     """A mean over layers, or another head than it was converted with: the faster engine searches all the same."""
-    fast, slow = (sightline.load(folders("pre"), engine=engine).aligning_by(alignment) for engine in ("auto", "pytorch"))
+    fast, slow = (
+        sightline.load(folders("pre"), engine=engine).aligning_by(alignment) for engine in ("auto", "pytorch")
+    )
     lines = [" ".join(WORDS[number : number + 4]) for number in range(12)]
     for one, other in zip(fast.translate(lines), slow.translate(lines), strict=True):
         assert (one.text, one.links) == (other.text, other.links)

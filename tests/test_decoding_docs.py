@@ -32,7 +32,10 @@ PAGES = sorted((Path(__file__).parent.parent / "docs" / "decoding").glob("*.md")
 ELSEWHERE = {"RAY_ADDRESS=auto": "it needs a cluster; tests/test_ray.py does the same on a Ray of its own"}
 FEWER = ("--workers 8", "--workers 1")  # a process takes a second to start
 # Words of the examples that a small corpus may not have.
-EXTRA = ["Das Auto ist in der Garage. Ein Wagen auf dem Parkplatz in New York.", "The car is in the garage, a man in a hat."]
+EXTRA = [
+    "Das Auto ist in der Garage. Ein Wagen auf dem Parkplatz in New York.",
+    "The car is in the garage, a man in a hat.",
+]
 
 
 def examples(page: Path) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -71,18 +70,11 @@ def test_a_node_that_is_slow_to_start_is_waited_for(monkeypatch: pytest.MonkeyPa
     assert -10_000 + cluster.PATIENCE < now[0] < 200
 
 
-def test_limits_of_a_ray_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray has the function that is waited in, and the environment says how long; a cluster of others is not waited for."""
-    for name in (*cluster.WAITING, *cluster.SETTINGS, "RAY_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
-    ray = cluster._imported()
-    assert callable(ray._private.services.get_node)
-    assert os.environ["RAY_gcs_server_port_wait_time_s"] == "600"
-    for name in cluster.WAITING:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("RAY_ADDRESS", "elsewhere:1")
-    cluster._imported()
-    assert "RAY_gcs_server_port_wait_time_s" not in os.environ
+def test_a_ray_of_our_own_has_time_to_start() -> None:
+    own = cluster._settings({"RAY_USAGE_STATS_ENABLED": "1"})
+    assert set(own) == {*cluster.WAITING, *cluster.SETTINGS} - {"RAY_USAGE_STATS_ENABLED"}
+    assert (own["RAY_gcs_server_port_wait_time_s"], own["RAY_agent_register_timeout_ms"]) == ("600", "600000")
+    assert cluster._settings({"RAY_ADDRESS": "elsewhere:1"}) == cluster.SETTINGS
 
 
 def test_without_ray(command: Command, trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ CTranslate2's search has the same rules as ours: of the 2K best continuations th
 the first K, and K finished hypotheses (times `patience`) end the search. What differs is seen to here:
 - it knows one length limit a call, so a batch gets its longest, and a sentence that went past its own, or was cut, is
   searched again with its own;
-- it knows no sequences that are forbidden at the beginning alone: a sentence that began so is searched again from there;
+- it knows no sequences that are forbidden at the beginning alone: a sentence that began so is searched again;
 - what it must not emit (padding, the start symbol, an end too soon) it leaves out before the softmax, which makes the
   rest a little more probable. Scores of tokens are therefore always computed anew from the whole distribution, and
   sentence scores with them; without them a score is off by the probability of padding and start, next to nothing;

@@ -11,7 +11,7 @@ import os
 import pickle
 import time
 import warnings
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,11 +191,15 @@ def _patient(services: Any) -> Iterator[None]:
         services.get_node = ask
 
 
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """What Ray's environment is to have beside what it has. A cluster of others that is not there is told soon."""
+    waiting = {} if environment.get("RAY_ADDRESS") else WAITING
+    wanted = {name: str(value) for name, value in {**SETTINGS, **waiting}.items()}
+    return {name: value for name, value in wanted.items() if name not in environment}
+
+
 def _imported() -> Any:
-    # Whoever joins a cluster wants to be told soon that it is not there.
-    waiting = {} if os.environ.get("RAY_ADDRESS") else WAITING
-    for name, value in {**SETTINGS, **waiting}.items():
-        os.environ.setdefault(name, str(value))
+    os.environ.update(_settings(os.environ))
     try:
         import ray
         import ray.data
