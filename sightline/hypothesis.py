@@ -19,6 +19,9 @@ STRATEGIES = ("beam", "greedy", "sample", "mbr")
 STOPPING = ("first", "enough", "hopeless")
 """Names of rules for ending a beam search, from the soonest to the latest: see `SearchOptions`."""
 
+LENGTH_PENALTIES = ("average", "gnmt", "none")
+"""Names of what a log-probability is divided by: see `sightline.search.processors`."""
+
 
 def check_seed(seed: int) -> None:
     """Refuses what the random numbers of a sample cannot begin from."""
@@ -138,7 +141,8 @@ class SearchOptions:
         return most if self.max_length is None else min(most, self.max_length)
 
     def _check_strategy(self) -> None:
-        for name, valid in (("strategy", STRATEGIES), ("stopping", STOPPING)):
+        names = {"strategy": STRATEGIES, "stopping": STOPPING, "length_penalty": LENGTH_PENALTIES}
+        for name, valid in names.items():
             if getattr(self, name) not in valid:
                 raise SightlineError(f"unknown {name} '{getattr(self, name)}'; {nearest(getattr(self, name), valid)}")
         for name in ("groups", "samples"):

@@ -340,7 +340,9 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
     chosen = {name: value for name, value in config.search.model_dump().items() if name in fields}
     chosen |= {name: value for name, value in options.items() if value is not None}
     strategy = chosen.get("strategy")
-    if strategy == "greedy":  # the same by another name, which every engine knows
+    if strategy == "greedy":
+        SearchOptions(**chosen)  # tells what greedy search cannot do by its own name
+        # The rest is the same by another name, which every engine knows.
         chosen |= {"strategy": "beam", "beam": 1}
     elif strategy in (None, "beam", "mbr") and 1 <= chosen["beam"] < chosen.get("n_best", 1):
         chosen["beam"] = chosen["n_best"]

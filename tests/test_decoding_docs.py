@@ -108,6 +108,7 @@ def check_remarks(text: str, names: dict[str, Any]) -> None:
             assert eval(expression, names) == ast.literal_eval(remark)
 
 
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=lambda page: page.name)
 def test_the_examples_run(page: Path, place: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
