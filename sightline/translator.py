@@ -1,6 +1,7 @@
 """One call from text to text: `sightline.load(folder).translate("…")`.
 
-No torch here: an engine imports what it needs.
+No torch here: an engine imports what it needs. What only some translations need is imported when they do, since a first
+translation waits for every import.
 """
 
 from __future__ import annotations
@@ -12,17 +13,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from sightline import expectations, links
+from sightline import links
 from sightline.config import AlignmentConfig, RunConfig
 from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
 from sightline.errors import SightlineError, nearest
-from sightline.failures import detect
 from sightline.folder import ModelFiles, open_files
 from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.limits import most_tokens
-from sightline.retries import with_retries
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room, read_wishes
@@ -234,6 +233,10 @@ class Translator:
         self, made: list[Translation], work: list[tuple[str, list[int]]], wishes: Wishes, task: Task
     ) -> list[Translation]:
         """The translations with the signs that they are bad; with `retry`, the better of two attempts at those."""
+        from sightline import expectations
+        from sightline.failures import detect
+        from sightline.retries import with_retries
+
         expected = expectations.load(self.files.path)
         if not wishes.retry:
             return [replace(one, flags=detect(one, expected)) for one in made]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sightline.errors import SightlineError
 from sightline.files import read_lines
-from sightline.forbidden import forbidden_ids, read_words
-from sightline.glossary import Glossary
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
-from sightline.risk import choose, probabilities
 from sightline.text import BOS, UNK, Tokenizer
+
+if TYPE_CHECKING:
+    from sightline.glossary import Glossary
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,19 @@ class Wishes:
 
     def forbidden(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
         """What must not be written, in the target `tokenizer`'s ids."""
-        return forbidden_ids(self.forbid, tokenizer) if self.forbid else ()
+        if not self.forbid:
+            return ()
+        from sightline.forbidden import forbidden_ids
+
+        return forbidden_ids(self.forbid, tokenizer)
 
     def ranked(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str], sampled: bool) -> list[int]:
         """The places of the different candidates by minimum Bayes risk, best first.
 
         Samples stand for themselves; what a beam search has found counts by its probability.
         """
+        from sightline.risk import choose, probabilities
+
         weights = None if sampled else probabilities([one.log_prob for one in hypotheses]).tolist()
         return choose(texts, weights=weights, utility=self.utility, aggregate=self.aggregate).order
 
@@ -106,10 +112,14 @@ def read_wishes(options: dict[str, Any]) -> tuple[Wishes, dict[str, Any]]:
     given = {name: value for name, value in options.items() if name in NAMES and value is not None}
     rest = {name: value for name, value in options.items() if name not in NAMES}
     if isinstance(given.get("glossary"), str | Path):
+        from sightline.glossary import Glossary
+
         given["glossary"] = Glossary.read(given["glossary"])
     if isinstance(given.get("prefixes"), str | Path):
         given["prefixes"] = read_lines(Path(given["prefixes"]))
     if isinstance(given.get("forbid"), str | Path):
+        from sightline.forbidden import read_words
+
         given["forbid"] = read_words(Path(given["forbid"]))
     for name in ("prefixes", "forbid"):
         given[name] = tuple(given.get(name, ()))

@@ -85,8 +85,9 @@ class CTranslate2Engine:
         self.compute = compute or ("default" if is_export(files.path) else "float32")
         _check_compute(self.compute, self.place[0])
         self.source, self.about = for_ctranslate2(files)
-        self.source_names = conversion.names(files.tokenizers.source)
-        self.target_names = conversion.names(files.tokenizers.target)
+        sides = files.tokenizers
+        self.source_names = conversion.names(sides.source)
+        self.target_names = self.source_names if sides.target is sides.source else conversion.names(sides.target)
         self.target_ids = {name: id for id, name in enumerate(self.target_names)}
 
     @cached_property
