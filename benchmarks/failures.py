@@ -13,8 +13,8 @@ translations, with the attention of all layers and with that of each. Of the val
 with the next one, so that there is room; of these the one that finds most of the damage it is there for; of values that
 find as much, to a hundredth, the quietest. One threshold is varied at a time. The defaults of
 `sightline.failures.Thresholds` that are tried here are what the rule gives. (`shortest` and `longest` are for data of
-which nothing was learnt, and no one language pair can set them.) The shares of all checks at the defaults are then taken
-on both parts; test2016 had no say in them.
+which nothing was learnt, and no one language pair can set them.) The shares of all checks at the defaults are then
+taken on both parts; test2016 had no say in them.
 
 Results go to `benchmarks/results/failures.json`.
 """
@@ -101,12 +101,11 @@ def sets(translator: Translator, pairs: Sequence[Pair]) -> Sets:
     generator = random.Random(1)
     worth = [one for one in sound if len(one.text.split()) >= LEAST_WORDS]
     bad = {kind: [(one.source, damaged(one, kind, generator)) for one in worth] for kind in DAMAGES}
-    views = {
-        f"layer {layer}": read(translator, [(one.source, one.text) for one in sound], [AlignmentConfig(layer=layer)])
-        for layer in range(layers)
-    }
+    each = [AlignmentConfig(layer=layer) for layer in range(layers)]
+    seen = read(translator, [(one.source, one.text) for one in sound], each)
+    views = {f"layer {layer}": seen[layer::layers] for layer in range(layers)}
     references = [Translation(*pair, 0.0, 0.0, [], [], [], True) for pair in pairs]
-    damage = {kind: read(translator, each, [own]) for kind, each in bad.items()}
+    damage = {kind: read(translator, made, [own]) for kind, made in bad.items()}
     return {"references": references, "translations": sound, **damage, **views}
 
 
