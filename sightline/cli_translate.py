@@ -87,14 +87,13 @@ def translate(
     With --n-best: `line ||| translation ||| score` (and the links, with --align).
     """
     from sightline.files import check_writable
-    from sightline.forbidden import read_words
 
     check_writable(output)
     if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
         raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
     if strategy == "sample" and samples is not None:
         n_best = samples
-    banned = [*(forbid or []), *(read_words(forbid_file) if forbid_file else [])]
+    banned = [*(forbid or []), *(_read_words(forbid_file) if forbid_file else [])]
     search = {
         "strategy": strategy,
         "beam": beam,
@@ -141,6 +140,12 @@ def translate(
     else:
         options["token_scores"] = as_json or n_best > 1
         _print(_translated(model, file, output, align, options, loading), output, n_best, as_json)
+
+
+def _read_words(path: Path) -> list[str]:
+    from sightline.forbidden import read_words
+
+    return read_words(path)
 
 
 def _translated(

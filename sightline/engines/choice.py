@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sightline.config import AlignmentConfig
-from sightline.engines.base import Engine, Task
+from sightline.engines.base import Engine, Ids, Task, Watch
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
+from sightline.hypothesis import Hypothesis
 from sightline.interop.ctranslate2 import unsupported
 from sightline.interop.kept import for_ctranslate2, is_export
 from sightline.interop.weights import number
@@ -64,6 +65,23 @@ class Engines:
                 return engine
         other = "the model that it was exported from" if is_export(self.files.path) else "the pytorch engine"
         raise SightlineError(f"the {name} engine cannot {reason}; {other} can")
+
+    def search(self, sources: Sequence[Ids], task: Task, watch: Watch) -> list[list[Hypothesis]]:
+        """Hypotheses of each source: see `Engine.search`.
+
+        Sentences that ask for nothing of their own are searched apart from those that do, since a faster engine may
+        do for them. A glossary has terms for few of the lines.
+        """
+        places = range(len(sources))
+        asking = [place for place in places if task.requests and task.requests[place].steers]
+        plain = sorted({*places} - {*asking})
+        found: dict[int, list[Hypothesis]] = {}
+        for part, requests in ((plain, ()), (asking, task.requests)):
+            if part:
+                own = replace(task, requests=tuple(requests[place] for place in part) if requests else ())
+                engine = self.for_task(own)
+                found.update(zip(part, engine.search([sources[place] for place in part], own, watch), strict=True))
+        return [found[place] for place in places]
 
     def first(self) -> Engine:
         """The engine that is tried first; what is wrong with a model's weights comes out here."""
