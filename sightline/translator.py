@@ -294,15 +294,22 @@ class Translator:
         return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
 
 
-def load(folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None) -> Translator:
+def load(
+    folder: str | Path,
+    device: str | None = None,
+    engine: str = AUTO,
+    compute: str | None = None,
+    shortlist: bool = True,
+) -> Translator:
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
     the fastest that can do what it is asked. `compute` is the type that CTranslate2 computes in (default: float32,
-    or what an export was quantised to): int8 is faster and nearly as good.
+    or what an export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical
+    shortlist that an export may have.
     """
     files = open_files(Path(folder))
-    engines = Engines(files, engine, device, compute)
+    engines = Engines(files, engine, device, compute, shortlist)
     engines.first()
     return Translator(files, engines)
 

@@ -7,6 +7,10 @@ the first K, and K finished hypotheses (times `patience`) end the search. What d
 - what it must not emit (padding, the start symbol, an end too soon) it leaves out before the softmax, which makes the
   rest a little more probable. Scores of tokens are therefore always computed anew from the whole distribution, and
   sentence scores with them; without them a score is off by the probability of padding and start, next to nothing.
+
+An export may have a lexical shortlist. Then a search looks only at the target tokens that the sources of its batch
+bring, and scores that are not computed anew are off by the probability of all others. What is given is scored by the
+whole vocabulary: `token_log_probs` knows no shortlist.
 """
 
 from __future__ import annotations
@@ -62,10 +66,13 @@ class CTranslate2Engine:
 
     name = "ctranslate2"
 
-    def __init__(self, files: ModelFiles, device: str | None = None, compute: str | None = None) -> None:
+    def __init__(
+        self, files: ModelFiles, device: str | None = None, compute: str | None = None, shortlist: bool = True
+    ) -> None:
         """`device` is cpu (default), cuda or cuda:N; `compute` the type to compute in: float32, int8, int8_float32 …
 
         By default that is float32, with the same results as PyTorch's, or the type that an export was quantised to.
+        `shortlist`: whether to use the one that an export may have.
         """
         reason = None if is_export(files.path) else conversion.unsupported(files.config.model)
         if reason is not None:
@@ -74,6 +81,7 @@ class CTranslate2Engine:
         self.compute = compute or ("default" if is_export(files.path) else "float32")
         _check_compute(self.compute, self.place[0])
         self.source, self.about = for_ctranslate2(files)
+        self.shortlisted = shortlist and self.about.shortlist is not None
         self.source_names = conversion.names(files.tokenizers.source)
         self.target_names = conversion.names(files.tokenizers.target)
         self.target_ids = {name: id for id, name in enumerate(self.target_names)}
@@ -131,7 +139,9 @@ class CTranslate2Engine:
         found = self._searched(sources, batches, limits, task, watch=watch)
         found |= self._at_limit(sources, found, limits, task)
         every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
-        return self._scored(sources, every, options) if task.token_scores or options.min_length else every
+        # What a shortlist leaves out is missing from each hypothesis's score, and not the same of all.
+        inexact = options.min_length or (self.shortlisted and options.n_best > 1)
+        return self._scored(sources, every, options) if task.token_scores or inexact else every
 
     def token_log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
         """See `Engine`."""
@@ -188,6 +198,7 @@ class CTranslate2Engine:
                 return_end_token=True,
                 return_scores=True,
                 return_attention=self._aligns(task),
+                use_vmap=self.shortlisted,
             )
         )
 
