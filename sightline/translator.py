@@ -213,7 +213,7 @@ class Translator:
         result = []
         for every in kept:
             best, *others = [next(rest) for _ in every]
-            result.append(replace(best, others=others))
+            result.append(replace(best, others=others) if others else best)
         return result
 
     def _checked(
