@@ -28,7 +28,8 @@ def export(
     pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help="Most BLEU that the export may lose.")] = 0.5,
     shortlist: Annotated[
-        Path | None, typer.Option(help="ctranslate2: training pairs to learn a lexical shortlist from, which is faster.")
+        Path | None,
+        typer.Option(help="ctranslate2: training pairs to learn a lexical shortlist from, which is faster."),
     ] = None,
     shortlist_source: Annotated[Path | None, typer.Option(help="The same in two files: the source side.")] = None,
     shortlist_target: Annotated[Path | None, typer.Option(help="And the target side.")] = None,

@@ -78,7 +78,14 @@ class Tokenizer(ABC):
 
     def encode(self, text: str) -> list[int]:
         """The ids of a sentence, without start and end symbols."""
-        return self.encode_words(text)[0]
+        # What `encode_words` does, without the owners, which cost as much as the ids.
+        cached, between = self._cache, self._between
+        ids: list[int] = []
+        for word in self.normalise(text).split():
+            if between and ids:
+                ids += between
+            ids += cached.get(word) or self._word(word)
+        return ids
 
     def encode_words(self, text: str) -> tuple[list[int], list[str], list[int]]:
         """The ids of a sentence, its words, and for each id the number of the word it belongs to."""
@@ -126,13 +133,18 @@ class Tokenizer(ABC):
         """The name of an entry; a space is shown as ▁."""
         return self._pieces[id]
 
+    def names(self, ids: Iterable[int]) -> list[str]:
+        """The names of several."""
+        pieces = self._pieces
+        return [pieces[id] for id in ids]
+
     def surface(self, id: int) -> bytes:
         """The bytes that an entry stands for in UTF-8: a space where it begins a word, none for PAD, BOS and EOS."""
         return self._surfaces[id]
 
     def pieces(self, text: str) -> list[str]:
         """The names of the entries that spell a sentence."""
-        return [self._pieces[id] for id in self.encode(text)]
+        return self.names(self.encode(text))
 
     @abstractmethod
     def content(self) -> bytes:

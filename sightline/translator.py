@@ -253,7 +253,7 @@ class Translator:
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             ids=hypothesis.tokens,
-            tokens=[tokenizer.piece(token) for token in hypothesis.tokens],
+            tokens=tokenizer.names(hypothesis.tokens),
             token_log_probs=hypothesis.token_log_probs,
             finished=hypothesis.finished,
             terms=wishes.glossary.honoured(line, text, tokenizer) if wishes.glossary else None,

@@ -82,15 +82,15 @@ def words(entries: str) -> WordTokenizer:
 
 
 def tokenizers() -> Tokenizers:
-    return Tokenizers(words("the cat dog sleeps Anna"), words("die Katze Hund schläft Anna der"))
+    return Tokenizers(words("cats dogs sleep run . Anna"), words("Katzen Hunde schlafen rennen . Anna"))
 
 
-# Each content word comes with others, and often enough to be told apart.
+# Each word comes with others, and often enough to be told apart.
 TEXT = [
-    Pair("the cat sleeps", "die Katze schläft"),
-    Pair("the dog sleeps", "der Hund schläft"),
-    Pair("the cat", "die Katze"),
-    Pair("the dog", "der Hund"),
+    Pair("cats sleep .", "Katzen schlafen ."),
+    Pair("dogs sleep .", "Hunde schlafen ."),
+    Pair("cats run .", "Katzen rennen ."),
+    Pair("dogs run .", "Hunde rennen ."),
     Pair("", "nichts"),
 ] * 5
 
@@ -99,21 +99,25 @@ def test_candidates_by_hand() -> None:
     found = learn(TEXT, tokenizers(), size=1, frequent=0)
     source, target = tokenizers().source, tokenizers().target
     told = {source.piece(token): [target.piece(one) for one in each] for token, each in found.candidates.items()}
-    assert told["cat"] == ["Katze"]
-    assert told["dog"] == ["Hund"]
-    assert told["sleeps"] == ["schläft"]
+    assert {name: told[name] for name in ("cats", "dogs", "sleep", "run")} == {
+        "cats": ["Katzen"],
+        "dogs": ["Hunde"],
+        "sleep": ["schlafen"],
+        "run": ["rennen"],
+    }
     assert told["Anna"] == ["Anna"]  # never seen, so it may stay as it is
     # The four special entries, and what the end symbol of every source, the empty word, gives most.
-    assert {*SPECIAL} < {*found.always}
-    assert len(found.always) == 5
-    assert not {token for each in found.candidates.values() for token in each} & {*found.always}
+    assert found.always == (*SPECIAL, *target.encode("."))
+    assert EOS not in found.candidates
 
 
 def test_what_is_frequent_is_always_there() -> None:
-    found = learn(TEXT, tokenizers(), size=50, frequent=3)
+    found = learn(TEXT, tokenizers(), size=1, frequent=3)
     target = tokenizers().target
-    # "schläft", "die", "Katze", "der", "Hund" come 10 times each: of equals the first entries.
-    assert {target.piece(token) for token in found.always} >= {"die", "Katze", "Hund"}
+    # The full stop comes 20 times, each of the words 10 times: of equals the first entries.
+    assert {*target.encode(". Katzen Hunde")} < {*found.always}
+    assert len(found.always) == len(SPECIAL) + 3 + 1
+    assert not {*found.always} & {token for each in found.candidates.values() for token in each}
     with pytest.raises(SightlineError, match="a shortlist of 0 tokens for a source token: give at least 1"):
         learn(TEXT, tokenizers(), size=0)
     with pytest.raises(SightlineError, match="no pair to learn a shortlist from"):
@@ -123,7 +127,7 @@ def test_what_is_frequent_is_always_there() -> None:
 def test_of_too_many_pairs_some_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second, every fourth and so on, from the beginning of the file to its end."""
     monkeypatch.setattr(lists, "MOST_PAIRS", 60)
-    pairs = [Pair(" ".join("cat" for _ in range(number % 3 + 1)), "Katze") for number in range(1000)]
+    pairs = [Pair(" ".join(["cats"] * (number % 3 + 1)), "Katzen") for number in range(1000)]
     kept = lists._encoded(pairs, tokenizers())
     assert 10 < len(kept) < 40
     assert sum(len(source) * len(target) for source, target in kept) <= 60
@@ -198,7 +202,8 @@ def test_a_search_uses_what_its_sources_bring(model: ModelFiles, tmp_path: Path)
     for found in engine.search(given, task):
         assert {token for one in found for token in one.tokens} <= together
     free = CTranslate2Engine(model).search(given, task)
-    assert not {token for found in free for one in found for token in one.tokens} <= together
+    written = [{token for one in found for token in one.tokens} for found in free]
+    assert not all(tokens <= shortlist.allowed(source) for tokens, source in zip(written, given, strict=True))
 
 
 def test_scores_and_alignments_are_those_of_the_whole_vocabulary(model: ModelFiles, tmp_path: Path) -> None:
@@ -228,9 +233,10 @@ def kept(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("exports") / "out"
     files = open_files(trained("transformer"))
     pairs = [Pair(*pair) for pair in letters(200, seed=4) if "h" not in pair[0]]
-    target = files.tokenizers.target.encode("H")
     learnt = learn(pairs, files.tokenizers, size=1, frequent=0)
-    assert not {*target} & learnt.allowed(range(files.tokenizers.source.size))
+    assert not {*files.tokenizers.target.encode("H")} & learnt.allowed(
+        files.tokenizers.source.encode(" ".join(LETTERS))
+    )
     write_ctranslate2(files, folder, shortlist=learnt)
     return folder
 
@@ -248,7 +254,9 @@ def test_a_shortlist_that_is_not_the_exports_own(kept: Path, tmp_path: Path, com
     folder = Path(shutil.copytree(kept, tmp_path / "out"))
     assert FILE in model_digests(folder)
     (folder / FILE).write_text("")
-    assert f"{folder / FILE}: not the shortlist that this export was made with" in command("translate", folder).mistake()
+    assert (
+        f"{folder / FILE}: not the shortlist that this export was made with" in command("translate", folder).mistake()
+    )
     (folder / FILE).unlink()
     told = command("translate", folder).mistake()
     assert f"{folder / FILE}: this export's shortlist is missing: export the model again" in told

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Contender:
     """`adaptor` is its module and, of a peer, the name of its environment.
 
-    `engine`, `compute` and `shortlist` are its settings; `rival` is the contender that does the same work without Sightline.
+    `engine`, `compute` and `shortlist` are its settings; `rival` is the contender that does the same work without
+    Sightline.
     """
 
     name: str

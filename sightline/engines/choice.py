@@ -25,8 +25,8 @@ NAMES = ("ctranslate2", "pytorch")
 class Engines:
     """The engines of one model. `wanted` is the name of one, or "auto": the fastest that can do the task.
 
-    `device` and `compute` are what the engines take; the type to compute in is for CTranslate2 alone, as is `shortlist`:
-    whether to use the one that an export may have.
+    `device` and `compute` are what the engines take; the type to compute in is for CTranslate2 alone, and so is
+    `shortlist`: whether to use the one that an export may have.
     """
 
     files: ModelFiles

@@ -62,7 +62,11 @@ def _check_shortlist(path: Path, about: About) -> None:
     if about.shortlist is None:
         return
     if not path.is_file() or sha256(path) != about.shortlist:
-        what = "not the shortlist that this export was made with" if path.is_file() else "this export's shortlist is missing"
+        what = (
+            "not the shortlist that this export was made with"
+            if path.is_file()
+            else "this export's shortlist is missing"
+        )
         raise SightlineError(f"{path}: {what}: export the model again")
 
 

@@ -117,14 +117,13 @@ def learn(pairs: Iterable[Pair], tokenizers: Tokenizers, size: int = SIZE, frequ
     lexicon = learn_lexicon(encoded, tokenizers.target.size)
     # CTranslate2 keeps the numbers that the special entries had in the batch before: they never change if all are in.
     always = {PAD, UNK, BOS, EOS, *most[counts[most] > 0].tolist()}
-    best = _best(lexicon, always, size)
-    # In every source, so always there, and looked up once.
-    always.update(best.pop(EOS, ()))
-    candidates = {source: tuple(one for one in targets if one not in always) for source, targets in best.items()}
+    # The end symbol is in every source, so what it brings is always there.
+    always.update(_best(lexicon, always, size).get(EOS, ()))
+    candidates = _best(lexicon, always, size)
     for source, target in _rare(encoded, tokenizers):
         if target not in always and target not in candidates.get(source, ()):
             candidates[source] = (*candidates.get(source, ()), target)
-    return Shortlist(tuple(sorted(always)), {source: candidates[source] for source in sorted(candidates)})
+    return Shortlist(tuple(sorted(always)), {source: candidates[source] for source in sorted({*candidates} - {EOS})})
 
 
 def learn_lexicon(pairs: Sequence[tuple[Ids, Ids]], vocabulary: int, iterations: int = ITERATIONS) -> Lexicon:
@@ -174,7 +173,7 @@ def _parts(pairs: Sequence[tuple[Ids, Ids]]) -> Iterable[Sequence[tuple[Ids, Ids
 
 
 def _encoded(pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:
-    """Ids of source (with its end symbol) and target of every pair, of every second if those are too many, and so on."""
+    """Ids of source (with its end symbol) and target of each pair; of every second if they are too many, and so on."""
     kept: list[tuple[list[int], list[int]]] = []
     every, held = 1, 0
     for number, pair in enumerate(pairs):
