@@ -242,8 +242,7 @@ def kept(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_used_unless_one_says_no(kept: Path, command: Command) -> None:
-    line = " ".join(LETTERS)
-    full = line.upper()
+    line, full = "f g h", "F G H"
     assert sightline.load(kept, shortlist=False).translate(line, align=False).text == full
     assert "H" not in sightline.load(kept).translate(line, align=False).text
     assert command("translate", kept, "--no-shortlist", stdin=f"{line}\n".encode()).out == f"{full}\n"

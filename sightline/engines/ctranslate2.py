@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sightline.data import ordered_batches
 from sightline.engines.base import Ids, Task, Watch
@@ -38,6 +39,8 @@ from sightline.text import BOS, EOS, PAD
 
 # Tokens of a batch, times the beam: small enough to stay in a core's cache, and many batches keep all cores busy.
 BATCH_TOKENS = 2_000
+# The last batches are cut into so many smaller ones, of no fewer rows than this.
+LAST_BATCHES, LAST_PARTS, LAST_ROWS = 2, 4, 8
 BATCHES_A_WORKER = 3
 # What `search` has an answer to; any other option that is set makes the engine refuse.
 KNOWN = ("beam", "n_best", "length_penalty", "alpha", "min_length", "max_ratio", "max_extra", "max_length", "patience")
@@ -134,8 +137,7 @@ class CTranslate2Engine:
         options = task.options
         limits = [_limit(len(source), options) for source in sources]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        # The longest first, so that no worker is left with much to do when the others have ended.
-        batches = [part.tolist() for part in reversed(ordered_batches(lengths, max(1, BATCH_TOKENS // options.beam)))]
+        batches = _batches(lengths, max(1, BATCH_TOKENS // options.beam))
         found = self._searched(sources, batches, limits, task, watch=watch)
         found |= self._at_limit(sources, found, limits, task)
         every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
@@ -279,6 +281,17 @@ class CTranslate2Engine:
                 scored.append(replace(one, score=score, log_prob=total, token_log_probs=values))
             result.append(sorted(scored, key=lambda one: (not one.finished, -one.score)))
         return result
+
+
+def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> list[list[int]]:
+    """Indices of sources in batches, the longest first and the last ones small, so that all workers end together."""
+    parts = ordered_batches(lengths, batch_tokens)
+    last = [
+        piece
+        for part in parts[:LAST_BATCHES]
+        for piece in np.array_split(part, max(1, min(LAST_PARTS, len(part) // LAST_ROWS)))
+    ]
+    return [part.tolist() for part in reversed([*last, *parts[LAST_BATCHES:]])]
 
 
 def _ahead(batches: list[list[int]], start: Callable[[list[int]], T]) -> Iterator[tuple[list[int], T]]:

@@ -31,7 +31,7 @@ SIZE = 50
 FREQUENT = 256
 """Target tokens that are always there, the most frequent ones."""
 
-LEAST = 1e-3  # the probability of a token that is still brought
+LEAST = 0.05  # a token is brought as long as it has this part of an even share of the probability, 1 / size
 RARE = 5  # a source token seen less often may also stay as it is: a name, a number, a byte
 ITERATIONS = 5
 # Pairs of tokens that are looked at: in all, beyond which sentences are left out, evenly chosen, and at a time.
@@ -191,7 +191,7 @@ def _encoded(pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[tuple[list[i
 
 def _best(lexicon: Lexicon, without: set[int], size: int) -> dict[int, tuple[int, ...]]:
     """The `size` most probable targets of each source, the best first, without some."""
-    wanted = ~np.isin(lexicon.targets, list(without)) & (lexicon.probabilities >= LEAST)
+    wanted = ~np.isin(lexicon.targets, list(without)) & (lexicon.probabilities >= LEAST / size)
     sources, targets = lexicon.sources[wanted], lexicon.targets[wanted]
     order = np.lexsort((targets, -lexicon.probabilities[wanted], sources))
     sources, targets = sources[order], targets[order]
