@@ -78,6 +78,9 @@ def translate(
     compute: Annotated[
         str | None, option("What CTranslate2 computes in: float32, or int8, which is faster.", MACHINE)
     ] = None,
+    no_shortlist: Annotated[
+        bool, option("Search the whole vocabulary, whatever shortlist the export has.", MACHINE, "--no-shortlist")
+    ] = False,
     workers: Workers = None,
     shard_lines: ShardLines = None,
     cluster: Cluster = None,
@@ -126,17 +129,20 @@ def translate(
         "retry": retry or None,
     }
     options = {name: value for name, value in {**search, **wishes}.items() if value is not None}
-    loading = {"engine": engine, "compute": compute}
+    loading: dict[str, Any] = {"engine": engine, "compute": compute}
+    if no_shortlist:
+        loading["shortlist"] = False
     sharding = Sharding(workers, shard_lines, cluster)
     if live:
         _live(model, file, output, options, loading, plain=not (as_json or align or n_best > 1))
     elif sharding.wanted(file, output):
-        from sightline.sharding.job import Job
+        from sightline.sharding.job import TEXT, Job
 
         assert file is not None
         assert output is not None
-        options["token_scores"] = as_json or n_best > 1
-        sharding.run(file, output, Job(model, options, align, form(output, as_json), loading))
+        kind = form(output, as_json)
+        options["token_scores"] = kind != TEXT or n_best > 1
+        sharding.run(file, output, Job(model, options, align, kind, loading))
     else:
         options["token_scores"] = as_json or n_best > 1
         _print(_translated(model, file, output, align, options, loading), output, n_best, as_json)

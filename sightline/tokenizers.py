@@ -139,13 +139,18 @@ class Tokenizer(ABC):
         """The name of an entry; a space is shown as ▁."""
         return self._pieces[id]
 
+    def names(self, ids: Iterable[int]) -> list[str]:
+        """The names of several."""
+        pieces = self._pieces
+        return [pieces[id] for id in ids]
+
     def surface(self, id: int) -> bytes:
         """The bytes that an entry stands for in UTF-8: a space where it begins a word, none for PAD, BOS and EOS."""
         return self._surfaces[id]
 
     def pieces(self, text: str) -> list[str]:
         """The names of the entries that spell a sentence."""
-        return [self._pieces[id] for id in self.encode(text)]
+        return self.names(self.encode(text))
 
     @abstractmethod
     def content(self) -> bytes:

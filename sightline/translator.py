@@ -226,7 +226,7 @@ class Translator:
         result = []
         for every in kept:
             best, *others = [next(rest) for _ in every]
-            result.append(replace(best, others=others))
+            result.append(replace(best, others=others) if others else best)
         return result
 
     def _checked(
@@ -270,7 +270,7 @@ class Translator:
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             ids=hypothesis.tokens,
-            tokens=[tokenizer.piece(token) for token in hypothesis.tokens],
+            tokens=tokenizer.names(hypothesis.tokens),
             token_log_probs=hypothesis.token_log_probs,
             finished=hypothesis.finished,
             terms=wishes.glossary.honoured(line, text, tokenizer) if wishes.glossary else None,
@@ -311,15 +311,22 @@ class Translator:
         return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
 
 
-def load(folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None) -> Translator:
+def load(
+    folder: str | Path,
+    device: str | None = None,
+    engine: str = AUTO,
+    compute: str | None = None,
+    shortlist: bool = True,
+) -> Translator:
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
     the fastest that can do what it is asked. `compute` is the type that CTranslate2 computes in (default: float32,
-    or what an export was quantised to): int8 is faster and nearly as good.
+    or what an export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical
+    shortlist that an export may have.
     """
     files = open_files(Path(folder))
-    engines = Engines(files, engine, device, compute)
+    engines = Engines(files, engine, device, compute, shortlist)
     engines.first()
     return Translator(files, engines)
 

@@ -26,13 +26,15 @@ NAMES = ("ctranslate2", "pytorch")
 class Engines:
     """The engines of one model. `wanted` is the name of one, or "auto": the fastest that can do the task.
 
-    `device` and `compute` are what the engines take; the type to compute in is for CTranslate2 alone.
+    `device` and `compute` are what the engines take; the type to compute in is for CTranslate2 alone, and so is
+    `shortlist`: whether to use the one that an export may have.
     """
 
     files: ModelFiles
     wanted: str = AUTO
     device: str | None = None
     compute: str | None = None
+    shortlist: bool = True
     opened: dict[str, Engine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,7 +92,7 @@ class Engines:
     def get(self, name: str) -> Engine:
         """The engine of this name."""
         if name not in self.opened:
-            self.opened[name] = OPENERS[name](self.files, self.device, self.compute)
+            self.opened[name] = OPENERS[name](self)
         return self.opened[name]
 
     def inside(self) -> PyTorchEngine:
@@ -116,19 +118,19 @@ class Engines:
         return bool(ctranslate2.get_cuda_device_count())
 
 
-def _ctranslate2(files: ModelFiles, device: str | None, compute: str | None) -> Engine:
+def _ctranslate2(engines: Engines) -> Engine:
     from sightline.engines.ctranslate2 import CTranslate2Engine
 
-    return CTranslate2Engine(files, device, compute)
+    return CTranslate2Engine(engines.files, engines.device, engines.compute, engines.shortlist)
 
 
-def _pytorch(files: ModelFiles, device: str | None, compute: str | None) -> Engine:
+def _pytorch(engines: Engines) -> Engine:
     from sightline.engines.pytorch import PyTorchEngine
 
-    return PyTorchEngine(files, device)
+    return PyTorchEngine(engines.files, engines.device)
 
 
-OPENERS: dict[str, Callable[[ModelFiles, str | None, str | None], Engine]] = {
+OPENERS: dict[str, Callable[[Engines], Engine]] = {
     "ctranslate2": _ctranslate2,
     "pytorch": _pytorch,
 }

@@ -9,6 +9,10 @@ the first K, and K finished hypotheses (times `patience`) end the search. What d
   rest a little more probable. Scores of tokens are therefore always computed anew from the whole distribution, and
   sentence scores with them; without them a score is off by the probability of padding and start, next to nothing;
 - what it cannot do with our results it refuses: see `differences.py`.
+
+An export may have a lexical shortlist. Then a search looks only at the target tokens that the sources of its batch
+bring, and scores that are not computed anew are off by the probability of all others. What is given is scored by the
+whole vocabulary: `token_log_probs` knows no shortlist.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sightline.data import ordered_batches
 from sightline.engines.base import Ids, Task, Watch
@@ -37,6 +42,8 @@ from sightline.text import BOS, EOS, PAD
 
 # Tokens of a batch, times the beam: small enough to stay in a core's cache, and many batches keep all cores busy.
 BATCH_TOKENS = 2_000
+# The last batches are cut into so many smaller ones, of no fewer rows than this.
+LAST_BATCHES, LAST_PARTS, LAST_ROWS = 2, 4, 8
 BATCHES_A_WORKER = 3
 # CTranslate2 stops early, by a rule of its own, when there is no length penalty: this one is none in all but name.
 NO_PENALTY = 1e-30
@@ -73,10 +80,13 @@ class CTranslate2Engine:
 
     name = "ctranslate2"
 
-    def __init__(self, files: ModelFiles, device: str | None = None, compute: str | None = None) -> None:
+    def __init__(
+        self, files: ModelFiles, device: str | None = None, compute: str | None = None, shortlist: bool = True
+    ) -> None:
         """`device` is cpu (default), cuda or cuda:N; `compute` the type to compute in: float32, int8, int8_float32 …
 
         By default that is float32, with the same results as PyTorch's, or the type that an export was quantised to.
+        `shortlist`: whether to use the one that an export may have.
         """
         reason = None if is_export(files.path) else conversion.unsupported(files.config.model)
         if reason is not None:
@@ -85,6 +95,7 @@ class CTranslate2Engine:
         self.compute = compute or ("default" if is_export(files.path) else "float32")
         _check_compute(self.compute, self.place[0])
         self.source, self.about = for_ctranslate2(files)
+        self.shortlisted = shortlist and self.about.shortlist is not None
         sides = files.tokenizers
         self.source_names = conversion.names(sides.source)
         self.target_names = self.source_names if sides.target is sides.source else conversion.names(sides.target)
@@ -130,14 +141,14 @@ class CTranslate2Engine:
         if task.requests:
             limits = [max(limit, len(one.prefix)) for limit, one in zip(limits, task.requests, strict=True)]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        # The longest first, so that no worker is left with much to do when the others have ended.
-        batches = [part.tolist() for part in reversed(ordered_batches(lengths, max(1, BATCH_TOKENS // options.width)))]
+        batches = _batches(lengths, max(1, BATCH_TOKENS // options.width))
         found = self._found(sources, batches, limits, task, watch)
         if any(phrase[0] == BOS for phrase in options.forbidden):
             found |= self._begun_otherwise(sources, found, limits, task)
         every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
-        exact = task.token_scores or steered(options, task.requests)
-        return self._scored(sources, every, options) if exact else every
+        # What a shortlist leaves out is missing from each hypothesis's score, and not the same of all.
+        inexact = steered(options, task.requests) or (self.shortlisted and options.n_best > 1)
+        return self._scored(sources, every, options) if task.token_scores or inexact else every
 
     def token_log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
         """See `Engine`."""
@@ -198,6 +209,7 @@ class CTranslate2Engine:
                 return_end_token=True,
                 return_scores=True,
                 return_attention=self._aligns(task),
+                use_vmap=self.shortlisted,
             )
         )
 
@@ -319,6 +331,17 @@ class CTranslate2Engine:
                 scored.append(replace(one, score=score, log_prob=total, token_log_probs=values))
             result.append(sorted(scored, key=lambda one: (not one.finished, -one.score)))
         return result
+
+
+def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> list[list[int]]:
+    """Indices of sources in batches, the longest first and the last ones small, so that all workers end together."""
+    parts = ordered_batches(lengths, batch_tokens)
+    last = [
+        piece
+        for part in parts[:LAST_BATCHES]
+        for piece in np.array_split(part, max(1, min(LAST_PARTS, len(part) // LAST_ROWS)))
+    ]
+    return [part.tolist() for part in reversed([*last, *parts[LAST_BATCHES:]])]
 
 
 def _ahead(batches: list[list[int]], start: Callable[[list[int]], T]) -> Iterator[tuple[list[int], T]]:

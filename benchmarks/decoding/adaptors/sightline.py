@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import sightline
-from benchmarks.decoding.job import Job, Written
+from benchmarks.decoding.job import NO_EXPORT, SHORTLISTED, Job, Written
 from benchmarks.speed.turns import Missing
 from sightline.errors import SightlineError
 
@@ -16,8 +17,11 @@ class Translating:
     def __init__(self, job: Job) -> None:
         # The PyTorch engine has no other type than its own to compute in.
         options = {} if job.engine == "pytorch" else {"compute": job.compute}
+        folder = Path(job.exports) / SHORTLISTED if job.shortlist else Path(job.model)
+        if job.shortlist and not folder.is_dir():
+            raise Missing(f"{NO_EXPORT}{SHORTLISTED}")
         try:
-            self.translator = sightline.load(job.model, engine=job.engine, **options)
+            self.translator = sightline.load(folder, engine=job.engine, **options)
         except SightlineError as error:
             raise Missing(str(error)) from None
         self.about: dict[str, Any] = {"version": f"sightline {sightline.__version__}"}
