@@ -246,9 +246,18 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-# What YAML's reader raises: beside its own errors, those of values such as the date 2026-02-30, and of deep nesting.
+# Choices that only some recipes have: elsewhere they would go unheard.
+ONLY_IN = {
+    "attention.score": ("bahdanau", "luong"),
+    "attention.span": ("bahdanau", "luong"),
+    "decoder.cell": ("seq2seq", "bahdanau", "luong"),
+    "decoder.context": ("seq2seq",),
+    "decoder.readout_state": ("bahdanau",),
+    "decoder.input_feeding": ("luong",),
+}
 # Ends of files that hold text: someone left out the option before it.
 NO_YAML = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx", ".gz", ".zst", ".txt")
+# What YAML's reader raises: beside its own errors, those of values such as the date 2026-02-30, and of deep nesting.
 UNREADABLE = (yaml.YAMLError, ValueError, RecursionError)
 
 
@@ -286,9 +295,22 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     merged = merge(RECIPES[name][1], values)
     merged["model"] = {**(merged["model"] or {}), "recipe": name}
     try:
-        return RunConfig.model_validate(merged)
+        config = RunConfig.model_validate(merged)
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
+    _check_heard(config.model, where)
+    return config
+
+
+def _check_heard(model: ModelConfig, where: str) -> None:
+    """Refuses a choice of one's own that the recipe does not have."""
+    for name, recipes in ONLY_IN.items():
+        section, key = name.split(".")
+        part = getattr(model, section)
+        if model.recipe not in recipes and getattr(part, key) != type(part).model_fields[key].default:
+            value, others = str(getattr(part, key)).lower(), " and ".join(recipes)
+            only = f"the recipe {model.recipe} has no such choice, only {others}"
+            raise SightlineError(f"{where}: model.{name} = {value}: {only}; leave it out")
 
 
 def load_config(path: Path, recipe: str | None = None) -> RunConfig:

@@ -251,6 +251,8 @@ def test_nothing_to_validate_with(command: Command, toy_pairs: Path, tmp_path: P
         (["--outptu", "x"], "No such option: --outptu; did you mean --output? (see sightline train --help)"),
         (["--bogus"], "No such option: --bogus (see sightline train --help)"),
         (["no.yaml"], "no.yaml: no such file; `sightline config RECIPE > no.yaml` writes one to start from"),
+        (["--recipe", "seq2seq", "--set", "model.attention.score=dot"], "has no such choice, only bahdanau and luong"),
+        (["--set", "model.decoder.input_feeding=false"], "the recipe transformer has no such choice, only luong"),
         (["my.tsv"], "my.tsv: not a configuration (.yaml); text to train on goes after --pairs or --source"),
         (["bad.yaml"], "bad.yaml: unknown key 'trainig'; did you mean 'training'?"),
         (["broken.yaml"], "broken.yaml, line 2: not valid YAML"),
