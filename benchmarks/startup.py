@@ -35,7 +35,7 @@ RESULTS = Path(__file__).parent / "results" / "startup.json"
 GLANCE = 0.005  # seconds between looks at the metrics file
 # What the command says, and what is done by then.
 SIGNS = {
-    "held out ": "imports and a first reading",
+    "learning the tokenizer": "imports, and a first reading",
     "tokenizer: ": "a tokenizer learnt, or found",
     "transformer: ": "tokenised, or mapped, and a model built",
 }
