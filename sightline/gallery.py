@@ -9,7 +9,6 @@ from sightline.errors import SightlineError
 from sightline.forced import Forced, read_alignment
 from sightline.plot import Heatmap, ModelView, Page, SentenceView
 
-
 READINGS = {
     "predicts": "each word's row: as it was about to be written",
     "consumes": "each word's row: as it was read, after it was written",
