@@ -84,7 +84,7 @@ def test_every_sublayer_of_a_post_norm_stack_starts_small_and_none_of_a_pre_norm
 
 @pytest.mark.parametrize("layers", [4, 12])
 def test_tokens_can_be_told_apart_at_the_top_of_a_new_post_norm_encoder(layers: int) -> None:
-    """Else attention to the memory has nothing to choose from, and dropout's noise hides what is left."""
+    """Else attention to the memory has nothing to choose from."""
     inputs = embedded()
     with torch.no_grad():
         assert distinct(top(encoder(layers), inputs)) > 0.6 * distinct(inputs)
