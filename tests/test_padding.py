@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -76,6 +76,7 @@ def test_left_padded_sources_have_the_same_translations_and_weights(name: str) -
                 torch.testing.assert_close(torch.as_tensor(one.weights), torch.as_tensor(other.weights))
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_a_sentence_is_its_real_tokens_in_their_order(rows: list[list[bool]]) -> None:
     mask = torch.tensor(rows)
