@@ -25,7 +25,7 @@ class Tokens:
 
     def __post_init__(self) -> None:
         if bool((self.mask[:, 1:] & ~self.mask[:, :-1]).any()):  # a token after padding
-            order = self.mask.int().argsort(1, descending=True, stable=True)
+            order = self.mask.int().argsort(dim=1, descending=True, stable=True)
             object.__setattr__(self, "ids", self.ids.gather(1, order))
             object.__setattr__(self, "mask", self.mask.gather(1, order))
 
