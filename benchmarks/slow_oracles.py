@@ -3,8 +3,8 @@
     python benchmarks/slow_oracles.py [--only adding,norm] [--arm NAME]... [--threads N]
 
 adding  Two marked numbers among 50 must be summed: an LSTM and a GRU learn it, a plain RNN does not.
-norm    12+12 layers at a high rate from the first update on. Pre-norm learns; post-norm from Xavier's weights stalls, and
-        needs more than a warm-up; post-norm that starts small, as ours does, learns.
+norm    12+12 layers at a high rate from the first update on. Pre-norm learns; post-norm from Xavier's weights stalls,
+        with a warm-up too; post-norm that starts small, as ours does, learns.
 blocks  Heads that see one, two or three of four blocks of their input's features, beside heads that see all of it.
 
 Results go to `benchmarks/results/slow_oracles.json`, arm by arm, each with the command that makes it again.

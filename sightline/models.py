@@ -258,7 +258,9 @@ def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttentio
         raise SightlineError(f"{heads} attention heads do not divide the width {width}: choose a divisor of it")
     count = config.attention.blocks
     if width % count:
-        raise SightlineError(f"model.attention.blocks={count} does not divide the width {width}: choose a divisor of it")
+        raise SightlineError(
+            f"model.attention.blocks={count} does not divide the width {width}: choose a divisor of it"
+        )
     seen = seen_blocks(config.attention, heads)
     sees = None if seen is None else block_mask(width, seen, count)
     return MultiHeadAttention(width, heads, config.attention_dropout, sees)

@@ -1,4 +1,4 @@
-"""Where padding may stand: batches padded on the left, or anywhere, are the same batches as those padded on the right."""
+"""Where padding may stand: a batch padded on the left, or anywhere, is the same batch as one padded on the right."""
 
 from __future__ import annotations
 

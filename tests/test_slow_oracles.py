@@ -73,7 +73,7 @@ def test_arms_are_recorded_one_by_one_in_their_order(tmp_path: Path, monkeypatch
 
 def record_slow_oracles(folder: Path, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(slow_oracles, "RESULTS", folder / "slow.json")
-    patch.setattr(slow_oracles, "TASKS", {"norm": {"pre, no warm-up": lambda: {"loss": 1}, "other": lambda: {}}})
+    patch.setattr(slow_oracles, "TASKS", {"norm": {"pre, no warm-up": lambda: {"loss": 1}, "other": dict}})
     patch.setattr("sys.argv", ["", "--only", "norm", "--arm", "pre, no warm-up"])
     slow_oracles.main()
     found = json.loads((folder / "slow.json").read_text())["norm"]
