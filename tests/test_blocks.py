@@ -18,6 +18,7 @@ from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.folder import weights_file
 from sightline.interop import weights as tensors
+from sightline.run_settings import assembled
 from tests.commands import Command, letters, write_tsv
 from tests.conftest import random_batch, small_model
 from tests.twins import shake
@@ -202,8 +203,8 @@ def test_trained_through_the_command_line_and_run_by_both_engines(command: Comma
     pairs, folder = write_tsv(tmp_path / "letters.tsv", letters(400)), tmp_path / "model"
     chosen = ["text.tokenizer=word", "data.batch_tokens=256", "model.embedding=32", "model.dropout=0"]
     chosen += [f"model.{part}.{size}" for part in ("encoder", "decoder") for size in ("layers=1", "feedforward=64")]
-    chosen += ["model.encoder.heads=4", "model.decoder.heads=2", "model.attention.blocks=2"]
-    chosen += ["model.attention.head_blocks=[[1], [0, 1]]", "training.learning_rate=0.01", "training.warmup=10"]
+    chosen += ["model.encoder.heads=4", "model.decoder.heads=2", "model.attention.head_blocks=[[1], [0, 1]]"]
+    chosen += ["model.attention.blocks=2", "training.learning_rate=0.01", "training.warmup=10"]
     chosen += ["training.label_smoothing=0", "training.weight_decay=0.01", "training.validate_bleu=0"]
     assignments = [word for setting in chosen for word in ("--set", setting)]
     done = command("train", "--pairs", pairs, "--output", folder, "--max-steps", 300, *assignments)
@@ -226,3 +227,11 @@ def test_the_configuration_goes_there_and_back() -> None:
     config = build_config({"model": {"attention": attention}}, "transformer")
     assert build_config(config.model_dump()) == config
     assert config.model.attention.head_blocks == [[0, 1], [3]]
+
+
+def test_settings_that_need_each_other_come_in_any_order() -> None:
+    given = ["model.attention.head_blocks=[[1]]", "model.attention.blocks=2", "model.encoder.kind=transformer"]
+    for order in (given, given[::-1]):
+        assert assembled(None, "bahdanau", {}, order, None).model.attention.blocks == 2
+    with pytest.raises(SightlineError, match=r"^--set model.attention.blocks=2: .* only a transformer has heads"):
+        assembled(None, "bahdanau", {}, ["training.seed=2", "model.attention.blocks=2"], None)
