@@ -24,7 +24,8 @@ class Tokens:
     mask: Tensor
 
     def __post_init__(self) -> None:
-        if bool((self.mask[:, 1:] & ~self.mask[:, :-1]).any()):  # a token after padding
+        # Batches are made on the CPU; on a GPU one look would make the CPU wait for it, at every batch.
+        if self.mask.device.type == "cpu" and bool((self.mask[:, 1:] & ~self.mask[:, :-1]).any()):
             order = self.mask.int().argsort(dim=1, descending=True, stable=True)
             object.__setattr__(self, "ids", self.ids.gather(1, order))
             object.__setattr__(self, "mask", self.mask.gather(1, order))
