@@ -80,7 +80,9 @@ function makePanel(model, index) {
   panel.root.append(make("p", "note", model.note, { dir: "auto" }));
   panel.body = make("div", "body");
   panel.readout = make("p", "readout", "", { "aria-live": "polite" });
-  panel.root.append(panel.body, panel.readout);
+  const content = make("div", "content"); // of both, so that the readout can stay in sight along the whole picture
+  content.append(panel.body, panel.readout);
+  panel.root.append(content);
   const maps = model.heads.length;
   if (maps && model.target.length && model.source.length) {
     const chosen = state.maps.get(index) || model.chosen;
@@ -202,6 +204,9 @@ function sizeGrid(panel) {
   panel.grid.style.setProperty("--head", `${head}px`);
   panel.grid.style.setProperty("--label", `${clamp(cell - 3, 11, 15)}px`);
   panel.grid.style.gridTemplateColumns = `max-content repeat(${source.length}, ${cell}px)`;
+  // The heads stay in sight over the cells: a cell that the keyboard reaches must not stop behind them.
+  const { height, width } = panel.grid.querySelector(".corner").getBoundingClientRect();
+  panel.grid.parentElement.style.scrollPadding = `${height + 4}px 4px 4px ${width + 24}px`;
   panel.cells.forEach((element, place) => {
     const value = panel.matrix[place];
     element.textContent = cell >= 26 && value >= 0.045 ? Math.round(value * 100) : "";
@@ -273,7 +278,7 @@ function weightsOf(panel, active) {
 function tell(panel, active) {
   const { source, target } = panel.model;
   const word = (text) => make("bdi", "", text);
-  let parts = ["Point at a word, or move to it with Tab and the arrow keys."];
+  let parts = ["Point at a word, or move to it with Tab and the arrow keys; Escape lets go."];
   if (active && active.side === "cell") {
     const value = percent(weight(panel, active.row, active.column));
     parts = ["“", word(target[active.row]), "” looked at “", word(source[active.column]), `”: ${value}`];
