@@ -74,13 +74,14 @@ window.probe = (() => {
     ...all(".head").filter(clipped),
   ].map((element) => element.textContent);
 
-  const overlapping = (selector) => {
-    const boxes = all(selector).map((element) => [element.textContent, box(element)]);
+  // Of one panel each: what scrolls inside a panel may be anywhere.
+  const overlapping = (selector) => all(".panel").flatMap((panel) => {
+    const boxes = [...panel.querySelectorAll(selector)].map((element) => [element.textContent, box(element)]);
     return boxes.flatMap(([text, one], index) => boxes.slice(index + 1)
       .filter(([, other]) => Math.min(one.right, other.right) - Math.max(one.left, other.left) > 1
         && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 1)
       .map(([other]) => `${text} and ${other}`));
-  };
+  });
 
   // Whether nothing lies over the middle of the element, and it is in the window.
   const inSight = (element) => {
