@@ -158,5 +158,7 @@ def test_help_is_asked_and_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_a_command_as_another_machine_could_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["/some/where/benchmarks/big_corpus.py", "--work", "/mnt/x", "--steps", "60", "a b"])
+    monkeypatch.setattr(
+        "sys.argv", ["/some/where/benchmarks/big_corpus.py", "--work", "/mnt/x", "--steps", "60", "a b"]
+    )
     assert common.command() == "python benchmarks/big_corpus.py --work PATH --steps 60 'a b'"

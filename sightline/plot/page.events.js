@@ -92,7 +92,9 @@ function listenToKeys(container) {
     event.preventDefault();
     const inGrid = element.closest(".grid");
     const next = (inGrid ? neighbourCell : neighbourWord)(whereIs(element), event.key);
-    if (next) next.focus();
+    if (!next) return;
+    next.focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest", inline: "nearest" }); // all of it; by itself the browser may show a part
   });
   // What a word tells may lie over other words: Escape takes it away, whether pointer or keyboard has brought it.
   document.addEventListener("keydown", (event) => {
@@ -104,6 +106,14 @@ function listenToKeys(container) {
 }
 
 // ---- the page ------------------------------------------------------------------------------------------------------
+
+// While one layout after another is tried, the page must not get shorter, or the window loses its place in it.
+function keepingPlace(change) {
+  const { style, offsetHeight } = byId("panels");
+  style.minHeight = `${offsetHeight}px`;
+  change();
+  style.minHeight = "";
+}
 
 // All panels lie the same way: across if every sentence fits into one line, else in columns.
 function chooseLayout() {
@@ -119,7 +129,7 @@ function chooseLayout() {
 }
 
 function layOut() {
-  chooseLayout();
+  keepingPlace(chooseLayout);
   for (const panel of panels) {
     if (panel.matrix && state.view === "grid") sizeGrid(panel);
     else if (panel.stage) paint(panel);

@@ -10,7 +10,7 @@ let panels = [];
 let hovered = null; // what the pointer is on: { panel, side, index } or { panel, side: "cell", row, column }
 let focused = null; // what the keyboard is on; the pointer goes before it
 
-const STRONG = 0.52; // from this weight on, the letters on a shaded word change colour to stay readable
+const STRONG = 0.505; // from this weight on, the letters on a shaded word change colour to stay readable
 const percent = (weight) => `${Math.round(weight * 100)}%`;
 const shade = (weight) => Math.sqrt(weight);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -92,9 +92,11 @@ function makePanel(model, index) {
       const picker = mapPicker(model, valid ? chosen : model.chosen, (value) => {
         state.maps.set(index, value);
         panel.matrix = matrix(model, value);
-        fill(panel);
-        layOut();
-        paint(panel);
+        keepingPlace(() => {
+          fill(panel);
+          layOut();
+          paint(panel);
+        });
       });
       head.append(picker);
     }
@@ -206,7 +208,7 @@ function sizeGrid(panel) {
   panel.grid.style.gridTemplateColumns = `max-content repeat(${source.length}, ${cell}px)`;
   // The heads stay in sight over the cells: a cell that the keyboard reaches must not stop behind them.
   const { height, width } = panel.grid.querySelector(".corner").getBoundingClientRect();
-  panel.grid.parentElement.style.scrollPadding = `${height + 4}px 4px 4px ${width + 24}px`;
+  panel.grid.parentElement.style.scrollPadding = `${height + 4}px 4px 4px ${width + 4}px`;
   panel.cells.forEach((element, place) => {
     const value = panel.matrix[place];
     element.textContent = cell >= 26 && value >= 0.045 ? Math.round(value * 100) : "";
