@@ -69,7 +69,8 @@ def demo(record: str) -> str:
     shown = [*lines[scores : sentences + 2 + SHOWN], "  …", "", *lines[looked : end + 1]]
     minutes = re.search(r" for (\d+) minutes on ", record)
     cores = re.search(r"(\d+) cores", lines[0])
-    assert minutes and cores, "the record tells neither its minutes nor its cores"
+    assert minutes is not None
+    assert cores is not None
     close = f"That is {minutes[1]} minutes of training from nothing on {cores[1]} CPU cores"
     return "\n".join(["```", *shown, "```", "", f"{close} ([the whole output](benchmarks/results/demo.txt))."])
 
@@ -99,9 +100,9 @@ def reverse_task(record: Record) -> str:
     diagonal = at_least(arm["anti_diagonal"]["predicts"] for arm in arms.values())
     lost = record["reverse"]["transformer without positions"]["exact"]
     return paragraph(
-        f"Reversing strings of ten distinct letters, {', '.join(others)} and {last} get {exact} of unseen strings right, "
-        f"and their strongest weights lie on the anti-diagonal in {diagonal} of places. A Transformer that is told no "
-        f"positions gets {lost:g}%."
+        f"Reversing strings of ten distinct letters, {', '.join(others)} and {last} get {exact} of unseen strings "
+        f"right, and their strongest weights lie on the anti-diagonal in {diagonal} of places. A Transformer that is "
+        f"told no positions gets {lost:g}%."
     )
 
 
@@ -175,8 +176,8 @@ def training_speed(record: Record) -> str:
     """Sightline beside the fastest peer of each size."""
     settings = record["settings"]
     about = paragraph(
-        f"Target tokens a second in training, medians of {settings['rounds']} alternating rounds on the same batches of "
-        f"{settings['batch_tokens']:,} tokens, {settings['threads']} threads, fp32 (`{record['command']}`, "
+        f"Target tokens a second in training, medians of {settings['rounds']} alternating rounds on the same batches "
+        f"of {settings['batch_tokens']:,} tokens, {settings['threads']} threads, fp32 (`{record['command']}`, "
         "[all contenders](benchmarks/results/training_speed.md)):"
     )
     rows = []

@@ -6,7 +6,7 @@
 turn. The clock starts just before the process does and stops when the line of the first update is in `metrics.jsonl`;
 then the process is killed. What it says on the way tells how the time is spent. A start that is not counted comes
 first, so that the system has the files of Python and torch in its memory, as on any but the first start of a day.
-Before that, `sightline --help` is asked, from the start of its process to its end, after one that is not counted either.
+Before that `sightline --help` is timed from the start of its process to its end, after one that is not counted either.
 
 Results go to `benchmarks/results/startup.json`, times in seconds. `processor_seconds` are what the processors spent on
 a start, all of them together: on a busy machine they tell more than the clock, which a start then shares with others.

@@ -17,8 +17,16 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Key: its number, and the character that it types.
 KEYS = {
-    **{"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), " ": (32, " "), "End": (35, ""), "Home": (36, "")},
-    **{"ArrowLeft": (37, ""), "ArrowUp": (38, ""), "ArrowRight": (39, ""), "ArrowDown": (40, "")},
+    "Tab": (9, ""),
+    "Enter": (13, "\r"),
+    "Escape": (27, ""),
+    " ": (32, " "),
+    "End": (35, ""),
+    "Home": (36, ""),
+    "ArrowLeft": (37, ""),
+    "ArrowUp": (38, ""),
+    "ArrowRight": (39, ""),
+    "ArrowDown": (40, ""),
 }
 SHIFT = 8
 

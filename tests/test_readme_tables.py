@@ -34,7 +34,7 @@ def described(found: Mapping[str, Any], known: frozenset[str] = frozenset()) -> 
     """Whether each part of a record has a command and a machine, of its own or of what it is part of."""
     known = known | (ABOUT & found.keys())
     parts = [value for name, value in found.items() if name not in ABOUT]
-    if ABOUT <= known:
+    if known >= ABOUT:
         return True
     return bool(parts) and all(isinstance(part, dict) and described(part, known) for part in parts)
 
@@ -150,7 +150,7 @@ def test_the_start_up_sentence_by_hand() -> None:
 
 
 def test_help_is_asked_and_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0 < startup.helped()
+    assert startup.helped() > 0
     seconds = iter([9.0, 0.2, 0.4, 0.3])
     monkeypatch.setattr(startup, "helped", lambda: next(seconds))
     assert startup.asked(3) == {"median": 0.3, "seconds": [0.2, 0.4, 0.3]}
