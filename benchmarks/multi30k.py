@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.speed.common import machine, own_command
+from benchmarks.speed.common import command, machine
 
 RESULTS = Path(__file__).parent / "results"
 RECIPES = ("seq2seq", "bahdanau", "luong", "transformer")
@@ -94,7 +94,7 @@ def record(recipe: str, result: dict[str, Any]) -> None:
     """Puts one recipe's result into the file, the others staying as they are."""
     path = RESULTS / "multi30k.json"
     everything = json.loads(path.read_text()) if path.exists() else {}
-    everything[recipe] = {**result, "command": own_command("multi30k"), "machine": machine()}
+    everything[recipe] = {**result, "command": command(), "machine": machine()}
     path.write_text(json.dumps(everything, indent=1) + "\n")
     scores = result["test2016"]
     print(

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.speed.common import machine, own_command
+from benchmarks.speed.common import command, machine
 from sightline.batch import Batch, Tokens
 from sightline.config import build_config
 from sightline.encoders import RecurrentEncoder
@@ -143,7 +143,7 @@ def main() -> None:
             if options.arm is None or name in options.arm:
                 began = time.monotonic()
                 result = {**measure(), "seconds": round(time.monotonic() - began), "threads": options.threads}
-                record(task, name, {**result, "command": own_command("slow_oracles"), "machine": machine()})
+                record(task, name, {**result, "command": command(), "machine": machine()})
                 print(f"{task}, {name}: {json.dumps(result)}", flush=True)
 
 

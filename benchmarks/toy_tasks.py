@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.speed.common import machine, own_command
+from benchmarks.speed.common import command, machine
 
 RESULTS = Path(__file__).parent / "results"
 SYMBOLS = string.ascii_lowercase
@@ -267,7 +267,7 @@ def record(task: str, name: str, result: dict[str, Any]) -> None:
     path = RESULTS / "toy_tasks.json"
     path.parent.mkdir(exist_ok=True)
     everything = json.loads(path.read_text()) if path.exists() else {}
-    about = {"command": own_command("toy_tasks"), "machine": machine()}
+    about = {"command": command(), "machine": machine()}
     arms = {**everything.get(task, {}), name: {**result, **about}}
     everything[task] = {name: arms[name] for name in TASKS[task].arms if name in arms}
     path.write_text(json.dumps(everything, indent=1) + "\n")

@@ -74,7 +74,7 @@ def test_arms_are_recorded_one_by_one_in_their_order(tmp_path: Path, monkeypatch
 def record_slow_oracles(folder: Path, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(slow_oracles, "RESULTS", folder / "slow.json")
     patch.setattr(slow_oracles, "TASKS", {"norm": {"pre, no warm-up": lambda: {"loss": 1}, "other": dict}})
-    patch.setattr("sys.argv", ["", "--only", "norm", "--arm", "pre, no warm-up"])
+    patch.setattr("sys.argv", ["slow_oracles.py", "--only", "norm", "--arm", "pre, no warm-up"])
     slow_oracles.main()
     found = json.loads((folder / "slow.json").read_text())["norm"]
     assert list(found) == ["pre, no warm-up"]
@@ -83,14 +83,14 @@ def record_slow_oracles(folder: Path, patch: pytest.MonkeyPatch) -> Any:
 
 def record_toy_tasks(folder: Path, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(toy_tasks, "RESULTS", folder)
-    patch.setattr("sys.argv", ["", "--runs", "/a/b"])
+    patch.setattr("sys.argv", ["toy_tasks.py", "--runs", "/a/b"])
     toy_tasks.record("copy", "luong", {"exact": 1.0, "seconds": 2, "goal": {"text": "all of them", "reached": True}})
     return json.loads((folder / "toy_tasks.json").read_text())["copy"]["luong"]
 
 
 def record_multi30k(folder: Path, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(multi30k, "RESULTS", folder)
-    patch.setattr("sys.argv", ["", "--data", "/a/b", "--minutes", "12"])
+    patch.setattr("sys.argv", ["multi30k.py", "--data", "/a/b", "--minutes", "12"])
     multi30k.record("luong", {"test2016": {"bleu": {"value": 1.0}, "chrf": {"value": 2.0}}, "updates": 3})
     return json.loads((folder / "multi30k.json").read_text())["luong"]
 

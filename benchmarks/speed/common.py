@@ -48,9 +48,9 @@ def without_paths(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def own_command(script: str) -> str:
-    """How to make a record again that this script of `benchmarks/` makes, but for the paths of this machine."""
-    return shlex.join(["python", f"benchmarks/{script}.py", *without_paths(sys.argv[1:])])
+def command() -> str:
+    """How to make this process's record again."""
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *without_paths(sys.argv[1:])])
 
 
 def machine() -> dict[str, Any]:
