@@ -157,7 +157,11 @@ class Output(nn.Module):
 
     def log_probs(self, features: Tensor) -> Tensor:
         """Features `(…, d)` to log-probabilities `(…, V)`."""
-        return F.log_softmax(F.linear(features, self.weight, self.bias), -1)
+        logits = F.linear(features, self.weight, self.bias)
+        if torch.is_grad_enabled():
+            return logits.log_softmax(-1)
+        # The largest tensor of a step: a second one would cost as much as the softmax.
+        return torch.log_softmax(logits, -1, out=logits)
 
     def nll(self, features: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Features `(N, d)` and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain.

@@ -17,7 +17,7 @@ from sightline.errors import SightlineError
 from sightline.folder import ModelFiles, load_model
 from sightline.forced import Forced
 from sightline.hypothesis import Hypothesis, Streamed
-from sightline.performance import threads
+from sightline.performance import side_by_side, threads
 from sightline.search import search, stream
 from sightline.text import PAD
 
@@ -38,7 +38,7 @@ class PyTorchEngine:
             self.device = torch.device(device)
         except RuntimeError:
             raise SightlineError(f"unknown device '{device}': try cpu or cuda") from None
-        threads()
+        self.threads = threads() if self.device.type == "cpu" else 1
         self.folder = load_model(files, self.device)
         self.model = self.folder.model
 
@@ -52,14 +52,19 @@ class PyTorchEngine:
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
         # A wide beam fills the memory as more sentences would.
         budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(options.width, BUDGETED_BEAM))
-        done: dict[int, list[Hypothesis]] = {}
         self._report_weights(task)
-        for part in ordered_batches(lengths, budget):
-            indices = [int(index) for index in part]
+
+        def found(indices: list[int]) -> list[list[Hypothesis]]:
             batch = Batch((pad([list(sources[index]) for index in indices], PAD),)).to(self.device)
-            with torch.inference_mode():
-                requests = [task.requests[index] for index in indices] if task.requests else None
-                done.update(zip(indices, search(self.model, batch, options, requests), strict=True))
+            requests = [task.requests[index] for index in indices] if task.requests else None
+            with torch.inference_mode():  # of this thread alone
+                return search(self.model, batch, options, requests)
+
+        # The longest first, so that no thread is left with much to do when the others have ended.
+        batches = [part.tolist() for part in reversed(ordered_batches(lengths, budget))]
+        done: dict[int, list[Hypothesis]] = {}
+        for indices, results in zip(batches, side_by_side(found, batches, self.threads), strict=True):
+            done.update(zip(indices, results, strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
 
