@@ -1,6 +1,6 @@
 """The Transformer's decoder, with its key/value cache (Vaswani et al. 2017).
 
-Shapes: see `decoders/base.py`; H heads, d_k width of a head.
+Shapes: see `decoders/base.py`; H heads, d_k width of a head, n tokens that all hypotheses of a sentence have read.
 """
 
 from __future__ import annotations
@@ -68,38 +68,57 @@ class TransformerDecoder(Decoder):
         return Decoded(self.norm(states), State(position=embedded.size(1)))
 
     def start(self, memory: Memory) -> State:
-        shared = {"mask": memory.mask}
-        own = {}
+        shared = {} if bool(memory.mask.all()) else {"mask": memory.mask}
         batch = memory.states.size(0)
         for number, layer in enumerate(self.layers):
             keys, values = layer.cross.project_memory(memory.states)
             shared[f"{number}.keys"], shared[f"{number}.values"] = keys, values
             empty = keys.new_zeros(batch, layer.self_attention.heads, 0, keys.size(-1))
-            own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
-        return State(shared, own)
+            shared[f"{number}.past_keys"], shared[f"{number}.past_values"] = empty, empty
+        return State(shared, {"past": memory.mask.new_zeros(batch, 0)})
 
     def step(self, embedded: Tensor, state: State) -> Decoded:
-        mask = padding_mask(state.shared["mask"])
+        written = self.written(state)  # (R, n + K)
+        # Where there never was more than one hypothesis, all that a sentence has written is its own.
+        alone = written.size(1) == state.position + 1
+        visible = None if alone else written.view(-1, 1, state.width, written.size(1))  # (B, 1, K, n + K)
+        real = state.shared.get("mask")
+        mask = None if real is None else padding_mask(real)
         states = embedded[:, None]  # (R, 1, d)
-        own: dict[str, Tensor] = {}
+        grown: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
+            states = layer.around_attention(
+                states, lambda x, n=number: self.attend_to_past(n, x, state, visible, grown)
+            )
             states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
             states = layer.around_feedforward(states, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
-        return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
+        return Decoded(self.norm(states)[:, 0], state.advance({"past": written}, grown), weights)
 
-    def attend_to_past(self, number: int, states: Tensor, state: State, own: dict[str, Tensor]) -> Tensor:
-        """Self-attention of `(R, 1, d)` over the cache, which gets one key and one value longer."""
+    @staticmethod
+    def written(state: State) -> Tensor:
+        """`(R, n + K)`: which of the n tokens that its sentence's hypotheses have read, and of the K now, are a row's."""
+        past = state.own["past"]
+        now = torch.eye(state.width, dtype=torch.bool, device=past.device)
+        return torch.cat([past, now.repeat(past.size(0) // state.width, 1)], 1)
+
+    def attend_to_past(
+        self, number: int, states: Tensor, state: State, visible: Tensor | None, grown: dict[str, Tensor]
+    ) -> Tensor:
+        """Self-attention of `(R, 1, d)` over the cache, which gets a key and a value longer for each hypothesis.
+
+        All hypotheses of a sentence share one cache: what was written never moves, however they change places.
+        """
         attention = self.layers[number].self_attention
-        queries, keys, values = attention.project_self(states)
-        keys = own[f"{number}.keys"] = torch.cat([state.own[f"{number}.keys"], keys], 2)
-        values = own[f"{number}.values"] = torch.cat([state.own[f"{number}.values"], values], 2)
-        return attention.mix(queries, keys, values)
+        grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
+        queries, keys, values = attention.project_self(grouped)
+        keys = grown[f"{number}.past_keys"] = torch.cat([state.shared[f"{number}.past_keys"], keys], 2)
+        values = grown[f"{number}.past_values"] = torch.cat([state.shared[f"{number}.past_values"], values], 2)
+        return attention.mix(queries, keys, values, visible).view_as(states)
 
     def attend_to_memory(
-        self, number: int, states: Tensor, state: State, mask: Tensor, reported: list[Tensor]
+        self, number: int, states: Tensor, state: State, mask: Tensor | None, reported: list[Tensor]
     ) -> Tensor:
         """Attention of `(R, 1, d)` to the memory: a sentence's hypotheses stand in for the target positions."""
         cross = self.layers[number].cross
