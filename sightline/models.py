@@ -1,6 +1,7 @@
 """Recipes: plain functions that put parts together.
 
-Shapes: B sentences, S source positions, T target positions, R hypotheses, V vocabulary.
+Shapes: B sentences, S source positions, T target positions, R hypotheses, V vocabulary, u width of what a step needs of
+a token.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sightline.attention import scores
 from sightline.attention.multihead import MultiHeadAttention
@@ -65,6 +67,7 @@ class EncoderDecoder(nn.Module):
         self.smoothing = smoothing
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
+        self.table: Tensor | None = None  # (V, u), see `tabulate`
 
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
@@ -110,9 +113,21 @@ class EncoderDecoder(nn.Module):
 
     def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """One token a row, `(R,)`: features `(R, d)`, the next state, and weights `(R, S)` or None."""
-        embedded = self.target_embedding(tokens[:, None], offset=state.position)[:, 0]
-        decoded = self.decoder.step(embedded, state)
+        if self.table is not None:
+            decoded = self.decoder.go_on(F.embedding(tokens, self.table), state)
+        else:
+            decoded = self.decoder.step(self.target_embedding(tokens[:, None], offset=state.position)[:, 0], state)
         return decoded.features, decoded.state, decoded.weights
+
+    @torch.no_grad()
+    def tabulate(self) -> None:
+        """Works out what steps need of each token of the vocabulary, so that they look it up from now on.
+
+        For a model that learns no more. Where a token's position counts as well, there is nothing to look up.
+        """
+        if self.target_embedding.positions is None:
+            ids = torch.arange(self.target_embedding.weight.size(0), device=self.target_embedding.weight.device)
+            self.table = self.decoder.of_tokens(self.target_embedding(ids[None])[0])
 
     def step(self, tokens: Tensor, state: State) -> Step:
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""

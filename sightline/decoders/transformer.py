@@ -77,14 +77,14 @@ class TransformerDecoder(Decoder):
             shared[f"{number}.past_keys"], shared[f"{number}.past_values"] = empty, empty
         return State(shared, {"past": memory.mask.new_zeros(batch, 0)})
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
+    def go_on(self, given: Tensor, state: State) -> Decoded:
         written = self.written(state)  # (R, n + K)
         # Where there never was more than one hypothesis, all that a sentence has written is its own.
         alone = written.size(1) == state.position + 1
         visible = None if alone else written.view(-1, 1, state.width, written.size(1))  # (B, 1, K, n + K)
         real = state.shared.get("mask")
         mask = None if real is None else padding_mask(real)
-        states = embedded[:, None]  # (R, 1, d)
+        states = given[:, None]  # (R, 1, d)
         grown: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
