@@ -5,6 +5,8 @@ Shapes: see `decoders/base.py`; H heads, d_k width of a head, n tokens that all 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -72,12 +74,13 @@ class TransformerDecoder(Decoder):
         batch = memory.states.size(0)
         for number, layer in enumerate(self.layers):
             keys, values = layer.cross.project_memory(memory.states)
-            shared[f"{number}.keys"], shared[f"{number}.values"] = keys, values
+            shared[f"{number}.keys"], shared[f"{number}.values"] = keys.contiguous(), values.contiguous()
             empty = keys.new_zeros(batch, layer.self_attention.heads, 0, keys.size(-1))
             shared[f"{number}.past_keys"], shared[f"{number}.past_values"] = empty, empty
         return State(shared, {"past": memory.mask.new_zeros(batch, 0)})
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
+        state = self.packed(state)
         written = self.written(state)  # (R, n + K)
         # Where there never was more than one hypothesis, all that a sentence has written is its own.
         alone = written.size(1) == state.position + 1
@@ -95,6 +98,30 @@ class TransformerDecoder(Decoder):
             states = layer.around_feedforward(states, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
         return Decoded(self.norm(states)[:, 0], state.advance({"past": written}, grown), weights)
+
+    @staticmethod
+    def packed(state: State) -> State:
+        """The state without keys that nobody can see any more, those of hypotheses that have left their beam.
+
+        Now and then: when about half of them are such.
+        """
+        past = state.own["past"]
+        count = past.size(1)
+        if count <= 2 * (state.position + 2 * state.width):
+            return state
+        past = past.view(-1, state.width, count)  # (B, K, n)
+        seen = past.any(1)
+        most = int(seen.sum(1).max())
+        places = (~seen).to(torch.uint8).sort(dim=1, stable=True).indices[:, :most]  # (B, m)
+        shared = dict(state.shared)
+        for name, value in state.shared.items():
+            if "past" in name:
+                batch, heads, _, width = value.shape
+                starts = torch.arange(batch * heads, device=value.device).view(batch, heads, 1) * count
+                rows = (starts + places[:, None]).flatten()
+                shared[name] = value.reshape(-1, width)[rows].view(batch, heads, most, width)
+        own = past.gather(2, places[:, None].expand(-1, state.width, -1)).flatten(0, 1)
+        return replace(state, shared=shared, own={**state.own, "past": own})
 
     @staticmethod
     def written(state: State) -> Tensor:

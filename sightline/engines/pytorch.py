@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sightline.align import force, log_probs
 from sightline.batch import Batch, pad
@@ -23,6 +24,9 @@ from sightline.text import PAD
 
 # The beam that `search.batch_tokens` is meant for: wider ones get smaller batches.
 BUDGETED_BEAM = 5
+# The most log-probabilities of one step on a CPU: 16 MiB. Larger tensors leave the cache, and with them the allocator
+# asks the system for new pages at every step.
+LARGEST_STEP = 2**22
 
 
 class PyTorchEngine:
@@ -50,8 +54,6 @@ class PyTorchEngine:
         """See `Engine`. Weights are left to a forced pass, which sees all layers and heads at once."""
         options = task.options
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        # A wide beam fills the memory as more sentences would.
-        budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(options.width, BUDGETED_BEAM))
         self._report_weights(task)
 
         def found(indices: list[int]) -> list[list[Hypothesis]]:
@@ -60,13 +62,25 @@ class PyTorchEngine:
             with torch.inference_mode():  # of this thread alone
                 return search(self.model, batch, options, requests)
 
-        # The longest first, so that no thread is left with much to do when the others have ended.
-        batches = [part.tolist() for part in reversed(ordered_batches(lengths, budget))]
+        batches = self._batches(lengths, options.width)
         done: dict[int, list[Hypothesis]] = {}
         for indices, results in zip(batches, side_by_side(found, batches, self.threads), strict=True):
             done.update(zip(indices, results, strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
+
+    def _batches(self, lengths: NDArray[np.int64], width: int) -> list[list[int]]:
+        """Sources of these lengths in batches, for so many hypotheses each; they depend on nothing else.
+
+        The longest come first, so that no thread is left with much to do when the others have ended.
+        """
+        # A wide beam fills the memory as more sentences would.
+        budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(width, BUDGETED_BEAM))
+        parts = ordered_batches(lengths, budget)[::-1]
+        if self.device.type == "cpu":
+            most = max(1, LARGEST_STEP // (width * self.folder.tokenizers.target.size))
+            parts = [piece for part in parts for piece in np.array_split(part, -(-len(part) // most))]
+        return [part.tolist() for part in parts]
 
     def live(self, source: Ids, task: Task) -> Iterator[Streamed]:
         """The best translation of one source (ids with their end symbol), part by part as it becomes certain."""

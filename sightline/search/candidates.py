@@ -58,8 +58,9 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     width = values.size(1)
     if values.device.type != "cpu" or width < FEWEST_A_CANDIDATE * count:
         return values.topk(count, dim=1)
-    size = round(math.sqrt(width / count))
-    groups = width // size
+    # As many groups as there will be outcomes to choose among after them; torch reduces 32 columns at once.
+    groups = 32 * max(1, round(math.sqrt(width * count) / 32))
+    size = width // groups
     grouped = values[:, : size * groups].unflatten(1, (size, groups))  # (R, s, G): a group is a column
     chosen = grouped.amax(1).topk(count, dim=1, sorted=False).indices  # (R, C)
     inside = torch.arange(size)[:, None] * groups
