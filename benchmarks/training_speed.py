@@ -7,7 +7,8 @@ waits while the others compute. A peer runs in the Python named by `--peer-pytho
 `SIGHTLINE_PEER_OPENNMT` and so on, else in this one; what is not installed is left out with a line that says so, but
 for MarianMT (`pip install 'sightline[benchmarks]'`), without which there is no comparison. Results go to
 `benchmarks/results/training_speed.json` and `.md`. `--curves 500` also trains Sightline and MarianMT for so many
-updates and puts their loss curves next to each other.
+updates and puts their loss curves next to each other; with `--rounds 0` it does only that, on a machine that may be
+busy, and puts them into the record that is there.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="training-speed-") as folder:
         try:
-            results = run(options, options.work or Path(folder))
+            results = (run if options.rounds else run_curves)(options, options.work or Path(folder))
         except (Failed, SightlineError) as error:
             print(f"training_speed: {error}", file=sys.stderr)
             sys.exit(2)
@@ -89,7 +90,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     known = {contender.name for contender in CONTENDERS}
     for wrong in [*set(options.sizes) - set(SIZES), *set(options.contenders) - known]:
         parser.error(f"unknown name '{wrong}': sizes are {', '.join(SIZES)}, contenders {', '.join(sorted(known))}")
-    if min(options.rounds, options.batches, options.warmup) < 1:
+    if not options.rounds and not (options.curves and (options.output / "training_speed.json").exists()):
+        parser.error("--rounds 0 goes with --curves, and needs a record of the speeds to put them into")
+    if min(options.batches, options.warmup) < 1 or options.rounds < 0:
         parser.error("--rounds, --batches and --warmup must be at least 1")
     if options.work:
         options.work.mkdir(parents=True, exist_ok=True)
@@ -100,12 +103,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Everything that is recorded."""
-    threads = options.threads or available_processors()
-    updates = max(options.warmup + options.rounds * options.batches, options.curves)
-    say(f"learning a vocabulary of {options.vocabulary:,} and making {updates} batches")
-    files = [options.data / f"train.tok.{language}.gz" for language in ("en", "de")]
-    batches = plan.make(*files, options.vocabulary, options.batch_tokens, updates)
-    arena = Arena(batches, folder, threads, options.pythons, say)
+    arena = make_arena(options, folder)
     sizes = {}
     for size in options.sizes:
         wanted = [one for one in CONTENDERS if one.name in options.contenders and size in one.sizes]
@@ -113,23 +111,48 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             "what": str(SIZES[size]),
             **arena.measure(size, wanted, options.rounds, options.batches, options.warmup),
         }
-    transformers = [size for size in options.sizes if isinstance(SIZES[size], TransformerSize)]
     names = ("rounds", "batches", "batch_tokens", "vocabulary")
     return {
-        "command": f"python benchmarks/training_speed.py {shlex.join(without_paths(sys.argv[1:]))}",
+        "command": command(),
         "machine": machine(),
         "settings": {
             **{name: getattr(options, name) for name in names},
-            "threads": threads,
+            "threads": arena.threads,
             "warmup_updates": options.warmup,
             # What every job has in common are the fields with a default.
             **{one.name: one.default for one in fields(Job) if one.name in COMMON},
         },
         "formulas": {"operations": "6 * multiply-adds of a pair of s source and t target tokens", **flops.FORMULAS},
         "sizes": sizes,
-        "curves": {size: arena.curves(size, options.curves) for size in transformers} if options.curves else {},
+        "curves": curves(arena, options) if options.curves else {},
         "notes": list(NOTES),
     }
+
+
+def run_curves(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The record that is there, with new loss curves."""
+    found: dict[str, Any] = json.loads((options.output / "training_speed.json").read_text())
+    return {**found, "curves": curves(make_arena(options, folder), options), "curves_command": command()}
+
+
+def make_arena(options: argparse.Namespace, folder: Path) -> Arena:
+    """Where the contenders meet, with its batches."""
+    updates = max(options.warmup + options.rounds * options.batches, options.curves)
+    say(f"learning a vocabulary of {options.vocabulary:,} and making {updates} batches")
+    files = [options.data / f"train.tok.{language}.gz" for language in ("en", "de")]
+    batches = plan.make(*files, options.vocabulary, options.batch_tokens, updates)
+    return Arena(batches, folder, options.threads or available_processors(), options.pythons, say)
+
+
+def curves(arena: Arena, options: argparse.Namespace) -> dict[str, Any]:
+    """Loss curves of Sightline and MarianMT for the Transformers among the sizes."""
+    transformers = [size for size in options.sizes if isinstance(SIZES[size], TransformerSize)]
+    return {size: arena.curves(size, options.curves) for size in transformers}
+
+
+def command() -> str:
+    """How to make this record again."""
+    return f"python benchmarks/training_speed.py {shlex.join(without_paths(sys.argv[1:]))}"
 
 
 if __name__ == "__main__":

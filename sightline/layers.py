@@ -58,22 +58,20 @@ class Dropout(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token ids to vectors: `scale · E[x] + position`, then dropout.
+    """Token ids to vectors: `√d · E[x] + position`, then dropout.
 
-    The table starts as N(0, 1/d) with a zero row for padding; a scale of √d brings its vectors to the size of the
-    positions while the same table serves, unscaled, as the output layer.
+    The table starts as N(0, 1/d) with a zero row for padding; √d brings its vectors to the size of the positions, or
+    of what a recurrent cell can hear, while the same table serves, unscaled, as the output layer.
     """
 
-    def __init__(
-        self, vocabulary: int, width: int, padding: int, positions: Positions | None, scale: float, dropout: float
-    ) -> None:
+    def __init__(self, vocabulary: int, width: int, padding: int, positions: Positions | None, dropout: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
         with torch.no_grad():
             self.weight[padding].zero_()
         self.padding = padding
         self.positions = positions
-        self.scale = scale
+        self.scale = width**0.5
         self.dropout = Dropout(dropout)
 
     @property
@@ -83,9 +81,7 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, offset: int = 0) -> Tensor:
         """Ids `(B, T)`, the first at position `offset`, to `(B, T, d)`."""
-        embedded = F.embedding(ids, self.weight, self.padding)
-        if self.scale != 1:
-            embedded = embedded * self.scale
+        embedded = F.embedding(ids, self.weight, self.padding) * self.scale
         if self.positions is not None:
             embedded = embedded + self.positions(ids.size(1), offset)
         return self.dropout(embedded)

@@ -6,7 +6,6 @@ a token.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -247,11 +246,11 @@ def embeddings(config: ModelConfig, sizes: Sizes) -> tuple[Embedding, Embedding]
     source_positions = None if recurrent else make_positions(config, width)
     target_positions = make_positions(config, width) if config.recipe == "transformer" else None
 
-    def make(vocabulary: int, positions: Positions | None, positional: bool) -> Embedding:
-        return Embedding(vocabulary, width, PAD, positions, math.sqrt(width) if positional else 1.0, config.dropout)
+    def make(vocabulary: int, positions: Positions | None) -> Embedding:
+        return Embedding(vocabulary, width, PAD, positions, config.dropout)
 
-    source = make(sizes.source, source_positions, not recurrent)
-    target = make(sizes.target, target_positions, config.recipe == "transformer")
+    source = make(sizes.source, source_positions)
+    target = make(sizes.target, target_positions)
     if config.tie == "all":
         if not sizes.joint:
             raise SightlineError("model.tie=all needs one vocabulary for both sides: set text.joint=true or tie=output")

@@ -33,6 +33,7 @@ LADDER = (
 )
 # A handful of pairs is one batch, and an epoch of it one update: epochs alone would end before anything is learnt.
 LEAST_UPDATES = 1_000
+RECURRENT_RATE = 3e-3
 TRANSFORMER_RATE = {128: 3e-3, 256: 1.5e-3, 512: 7e-4}
 
 
@@ -118,7 +119,7 @@ def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[
     elif config.model.recipe == "transformer":
         rate = min(3e-3, TRANSFORMER_RATE.get(width, 0.36 / width))
     else:
-        rate = 1e-3
+        rate = RECURRENT_RATE
     chosen = {
         "max_steps": steps,
         "learning_rate": rate,

@@ -27,17 +27,17 @@ def random(*shape: int) -> Tensor:
 
 
 def test_the_padding_row_starts_at_zero_and_learns_nothing() -> None:
-    embedding = Embedding(7, 4, padding=2, positions=None, scale=1.0, dropout=0.0)
+    embedding = Embedding(7, 4, padding=2, positions=None, dropout=0.0)
     assert not embedding.weight[2].any()
     embedding(torch.tensor([[2, 3], [5, 2]])).sum().backward()
     assert embedding.weight.grad is not None
     assert not embedding.weight.grad[2].any()
-    assert torch.equal(embedding.weight.grad[3], torch.ones(4))
+    assert torch.equal(embedding.weight.grad[3], torch.full((4,), 2.0))  # √4
 
 
 def test_the_table_starts_with_unit_vectors() -> None:
     """N(0, 1/d), so that the same table, unscaled, is a sane output layer; √d brings it to the size of positions."""
-    embedding = Embedding(2000, 64, padding=0, positions=None, scale=8.0, dropout=0.0)
+    embedding = Embedding(2000, 64, padding=0, positions=None, dropout=0.0)
     assert embedding.weight[1:].std().item() == pytest.approx(1 / 8, rel=0.02)
     assert embedding(torch.arange(1, 2000)[None]).std().item() == pytest.approx(1.0, rel=0.02)
 

@@ -88,7 +88,7 @@ def test_positions_that_were_not_met_learn_nothing() -> None:
 @pytest.mark.parametrize("positions", [SinusoidalPositions(4), None])
 def test_the_embedding_is_scaled_and_the_position_added(positions: SinusoidalPositions | None) -> None:
     """`√d · E[x] + PE`: added, not concatenated, and only the embedding scaled."""
-    embedding = Embedding(9, 4, 0, positions, scale=2.0, dropout=0.0)
+    embedding = Embedding(9, 4, 0, positions, dropout=0.0)
     ids = torch.tensor([[3, 5, 3], [7, 8, 1]])
     expected = 2.0 * embedding.weight[ids]
     if positions is not None:

@@ -4,6 +4,8 @@ import io
 import json
 import math
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -556,3 +558,25 @@ def test_the_allocator_is_tuned_or_left_alone(monkeypatch: pytest.MonkeyPatch) -
     assert calls == [(-3, 2**30), (-3, 32 * 2**20), (-1, 2**31 - 1)]
     monkeypatch.setattr(performance.ctypes, "CDLL", lambda name: object())
     assert not performance.tune_allocator()
+    assert not performance.advise_huge_pages()
+
+
+def test_tensors_lie_in_huge_pages() -> None:
+    """In a process of its own, since the heap keeps what it is told. Its flags are `hg` where the kernel agreed."""
+    program = """
+import re, torch
+from sightline.performance import advise_huge_pages, tune_allocator
+tune_allocator()
+agreed = advise_huge_pages()
+tensor = torch.ones(2**22)  # its beginning may lie before the first huge page
+place = tensor.data_ptr() + tensor.nbytes - 1
+for area in re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", open("/proc/self/smaps").read())[1:]:
+    start, end = (int(part, 16) for part in area.split(" ", 1)[0].split("-"))
+    if start <= place < end:
+        print(agreed == (" hg" in area))
+"""
+    if not Path("/proc/self/smaps").exists():
+        assert not performance.advise_huge_pages()
+        return
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

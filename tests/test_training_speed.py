@@ -252,6 +252,16 @@ def test_the_arena_needs_its_yardstick(tmp_path: Path, monkeypatch: pytest.Monke
         Arena(PLAN, tmp_path, 1, {}, lambda line: None).measure("tiny", CONTENDERS, 1, 1, 1)
 
 
+def test_curves_alone_go_into_the_record_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "training_speed.json").write_text(json.dumps({"sizes": {"tiny": 1}, "curves": {}}))
+    options = training_speed.parse(["--data", "x", "--rounds", "0", "--curves", "3", "--output", str(tmp_path)])
+    monkeypatch.setattr(training_speed, "make_arena", lambda options, folder: None)
+    monkeypatch.setattr(training_speed, "curves", lambda arena, options: {"tiny": {"updates": options.curves}})
+    found = training_speed.run_curves(options, tmp_path)
+    assert found["sizes"] == {"tiny": 1}
+    assert found["curves"] == {"tiny": {"updates": 3}}
+
+
 def test_a_loss_curve_is_a_mean_over_tokens() -> None:
     assert report.windows([1.0, 4.0, 5.0], [1, 2, 7], 2) == [3.0, 5.0]
 
