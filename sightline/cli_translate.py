@@ -74,7 +74,7 @@ def translate(
     ] = False,
     engine: Annotated[str, option("ctranslate2, pytorch, or auto: the fastest that can do it.", MACHINE)] = "auto",
     compute: Annotated[
-        str | None, option("What CTranslate2 computes in: float32, or int8, which is faster.", MACHINE)
+        str | None, option("What to compute in: float32, or int8, which is faster.", MACHINE)
     ] = None,
     workers: Workers = None,
     shard_lines: ShardLines = None,

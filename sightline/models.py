@@ -119,14 +119,18 @@ class EncoderDecoder(nn.Module):
         return decoded.features, decoded.state, decoded.weights
 
     @torch.no_grad()
-    def tabulate(self) -> None:
+    def tabulate(self, most: int | None = None) -> None:
         """Works out what steps need of each token of the vocabulary, so that they look it up from now on.
 
-        For a model that learns no more. Where a token's position counts as well, there is nothing to look up.
+        For a model that learns no more. Nothing is done where a token's position counts as well, nor for a table of
+        more than `most` numbers.
         """
-        if self.target_embedding.positions is None:
-            ids = torch.arange(self.target_embedding.weight.size(0), device=self.target_embedding.weight.device)
-            self.table = self.decoder.of_tokens(self.target_embedding(ids[None])[0])
+        if self.table is not None or self.target_embedding.positions is not None:
+            return
+        ids = torch.arange(self.target_embedding.weight.size(0), device=self.target_embedding.weight.device)
+        embedded = self.target_embedding(ids[None])[0]
+        if most is None or len(ids) * self.decoder.of_tokens(embedded[:1]).size(1) <= most:
+            self.table = self.decoder.of_tokens(embedded)
 
     def step(self, tokens: Tensor, state: State) -> Step:
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""

@@ -298,8 +298,8 @@ def load(folder: str | Path, device: str | None = None, engine: str = AUTO, comp
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
-    the fastest that can do what it is asked. `compute` is the type that CTranslate2 computes in (default: float32,
-    or what an export was quantised to): int8 is faster and nearly as good.
+    the fastest that can do what it is asked. `compute` is the type to compute in (default: float32, or what an
+    export was quantised to): int8 is faster and nearly as good.
     """
     files = open_files(Path(folder))
     engines = Engines(files, engine, device, compute)

@@ -12,10 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 import sightline
 from sightline.batch import Batch, Tokens
 from sightline.engines.pytorch import PyTorchEngine
+from sightline.errors import SightlineError
+from sightline.int8 import Int8Product
 from sightline.models import EncoderDecoder
 from sightline.performance import side_by_side
 from sightline.search import SearchOptions, search
@@ -191,12 +194,12 @@ def test_a_mistake_ends_the_work() -> None:
 
 @pytest.mark.parametrize("recipe", ["bahdanau", "transformer"])
 @pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}, {"strategy": "sample", "samples": 2, "seed": 5}])
-def test_threads_change_nothing(recipe: str, options: dict[str, Any], trained: Any) -> None:
+def test_threads_change_nothing(recipe: str, options: dict[str, Any], trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["a b c", "d e", "f g h i", "j", "k l m", "b c d e f", "", "c c"] * 3
     translator = sightline.load(trained(recipe), engine="pytorch")
     engine = translator.engines.get("pytorch")
     assert isinstance(engine, PyTorchEngine)
-    engine.folder.config.search.batch_tokens = 12
+    monkeypatch.setattr("sightline.engines.pytorch.LARGEST_STEP", 100)
     results = []
     for threads in (1, 3):
         engine.threads = threads
@@ -205,3 +208,66 @@ def test_threads_change_nothing(recipe: str, options: dict[str, Any], trained: A
         assert sum(seen) == len(lines)
         results.append([(one.text, one.score, one.token_log_probs) for one in found])
     assert results[0] == results[1]
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.floats(1e-3, 1e3))
+def test_int8_is_near_the_product_and_knows_no_neighbours(seed: int, rows: int, size: float) -> None:
+    """Each input is off by half a level of its row's largest at most, each weight by half a level of its output's."""
+    generator = torch.Generator().manual_seed(seed)
+    weight, bias = torch.randn(20, 16, generator=generator), torch.randn(20, generator=generator)
+    values = torch.randn(rows, 16, generator=generator) * size
+    product = Int8Product(weight, bias)
+    found = product(values)
+    largest_value, largest_weight = values.abs().amax(1)[:, None], weight.abs().amax(1)
+    bound = 0.5 / 63 * largest_value * weight.abs().sum(1) + 0.5 / 127 * values.abs().sum(1)[:, None] * largest_weight
+    bound = bound + 16 * (0.5 / 63) * (0.5 / 127) * largest_value * largest_weight
+    assert ((found - F.linear(values, weight, bias)).abs() <= bound * 1.001 + 1e-5).all()
+    assert torch.equal(product(values[:1]), found[:1])
+
+
+def test_int8_of_nothing_is_the_bias() -> None:
+    product = Int8Product(torch.zeros(3, 4), torch.tensor([1.0, 2.0, 3.0]))
+    assert product(torch.ones(2, 4)).tolist() == [[1.0, 2.0, 3.0]] * 2
+    assert Int8Product(torch.ones(3, 4), torch.ones(3))(torch.zeros(1, 4)).tolist() == [[1.0] * 3]
+
+
+def test_the_largest_numbers_do_not_overflow() -> None:
+    """Where sums of products of bytes have 16 bits, eight bits on both sides would be too many."""
+    product = Int8Product(torch.ones(8, 64), torch.zeros(8))
+    torch.testing.assert_close(product(torch.ones(3, 64)), torch.full((3, 8), 64.0))
+    torch.testing.assert_close(product(-torch.ones(3, 64)), torch.full((3, 8), -64.0))
+
+
+@pytest.mark.parametrize("recipe", ["seq2seq", "bahdanau", "luong", "transformer"])
+def test_int8_translates_a_toy_as_well(recipe: str, trained: Any) -> None:
+    plain = sightline.load(trained(recipe), engine="pytorch")
+    quick = sightline.load(trained(recipe), engine="pytorch", compute="int8")
+    lines = ["a b c", "d e", "f g h", "j", "k l m", "b c d e"]
+    expected = [plain.translate(line, beam=2, align=False) for line in lines]
+    together = quick.translate(lines, beam=2, align=False)
+    same = sum(one.text == other.text for one, other in zip(expected, together, strict=True))
+    assert same >= len(lines) - 1
+    for line, one in zip(lines, together, strict=True):
+        assert quick.translate(line, beam=2, align=False).text == one.text
+
+
+def test_int8_needs_a_cpu() -> None:
+    with pytest.raises(SightlineError, match="int8 needs a CPU"):
+        Int8Product(torch.empty(3, 4, device="meta"), torch.empty(3, device="meta"))
+
+
+def test_tables_are_made_where_they_pay(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = sightline.load(trained("bahdanau"), engine="pytorch")
+    engine = translator.engines.get("pytorch")
+    assert isinstance(engine, PyTorchEngine)
+    translator.translate("a b", beam=1)
+    assert engine.model.table is None
+    monkeypatch.setattr("sightline.engines.pytorch.LARGEST_TABLE", 10)
+    translator.translate(["a b c d"] * 20, beam=5)
+    assert engine.model.table is None
+    monkeypatch.undo()
+    before = translator.translate("a b", beam=1).text
+    translator.translate(["a b c d"] * 20, beam=5)
+    assert engine.model.table is not None
+    assert translator.translate("a b", beam=1).text == before

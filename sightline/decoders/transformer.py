@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.core import attention_weights
+from sightline.attention.core import as_bias, attention_weights
 from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Memory
@@ -84,7 +84,8 @@ class TransformerDecoder(Decoder):
         written = self.written(state)  # (R, n + K)
         # Where there never was more than one hypothesis, all that a sentence has written is its own.
         alone = written.size(1) == state.position + 1
-        visible = None if alone else written.view(-1, 1, state.width, written.size(1))  # (B, 1, K, n + K)
+        visible = written.view(-1, 1, state.width, written.size(1))  # (B, 1, K, n + K)
+        bias = None if alone else as_bias(visible, given.dtype)
         real = state.shared.get("mask")
         mask = None if real is None else padding_mask(real)
         states = given[:, None]  # (R, 1, d)
@@ -92,7 +93,7 @@ class TransformerDecoder(Decoder):
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             states = layer.around_attention(
-                states, lambda x, n=number: self.attend_to_past(n, x, state, visible, grown)
+                states, lambda x, n=number: self.attend_to_past(n, x, state, bias, grown)
             )
             states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
             states = layer.around_feedforward(states, layer.feedforward)
@@ -131,7 +132,7 @@ class TransformerDecoder(Decoder):
         return torch.cat([past, now.repeat(past.size(0) // state.width, 1)], 1)
 
     def attend_to_past(
-        self, number: int, states: Tensor, state: State, visible: Tensor | None, grown: dict[str, Tensor]
+        self, number: int, states: Tensor, state: State, bias: Tensor | None, grown: dict[str, Tensor]
     ) -> Tensor:
         """Self-attention of `(R, 1, d)` over the cache, which gets a key and a value longer for each hypothesis.
 
@@ -142,7 +143,7 @@ class TransformerDecoder(Decoder):
         queries, keys, values = attention.project_self(grouped)
         keys = grown[f"{number}.past_keys"] = torch.cat([state.shared[f"{number}.past_keys"], keys], 2)
         values = grown[f"{number}.past_values"] = torch.cat([state.shared[f"{number}.past_values"], values], 2)
-        return attention.mix(queries, keys, values, visible).view_as(states)
+        return attention.mix(queries, keys, values, bias=bias).view_as(states)
 
     def attend_to_memory(
         self, number: int, states: Tensor, state: State, mask: Tensor | None, reported: list[Tensor]

@@ -14,10 +14,8 @@ class Translating:
     """One engine."""
 
     def __init__(self, job: Job) -> None:
-        # The PyTorch engine has no other type than its own to compute in.
-        options = {} if job.engine == "pytorch" else {"compute": job.compute}
         try:
-            self.translator = sightline.load(job.model, engine=job.engine, **options)
+            self.translator = sightline.load(job.model, engine=job.engine, compute=job.compute)
         except SightlineError as error:
             raise Missing(str(error)) from None
         self.about: dict[str, Any] = {"version": f"sightline {sightline.__version__}"}
