@@ -73,9 +73,7 @@ def translate(
         bool, option("Translate such lines once more with safer settings; both are kept.", QUALITY, "--retry")
     ] = False,
     engine: Annotated[str, option("ctranslate2, pytorch, or auto: the fastest that can do it.", MACHINE)] = "auto",
-    compute: Annotated[
-        str | None, option("What to compute in: float32, or int8, which is faster.", MACHINE)
-    ] = None,
+    compute: Annotated[str | None, option("What to compute in: float32, or int8, which is faster.", MACHINE)] = None,
     workers: Workers = None,
     shard_lines: ShardLines = None,
     cluster: Cluster = None,

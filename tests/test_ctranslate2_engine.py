@@ -261,7 +261,7 @@ def test_devices_and_types(trained: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SightlineError, match="compute type 'int9' cannot be used on this cpu; did you mean 'int8"):
         sightline.load(folder, compute="int9")
     assert sightline.load(folder, engine="pytorch", compute="int8").translate("a b", align=False).text == "A B"
-    with pytest.raises(SightlineError, match="compute=int16: the pytorch engine has float32 and int8$"):
+    with pytest.raises(SightlineError, match=r"compute=int16: the pytorch engine has float32 and int8$"):
         sightline.load(folder, engine="pytorch", compute="int16")
     with pytest.raises(SightlineError, match="unknown engine 'torch'; did you mean 'pytorch'"):
         sightline.load(folder, engine="torch")

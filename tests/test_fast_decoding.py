@@ -194,7 +194,9 @@ def test_a_mistake_ends_the_work() -> None:
 
 @pytest.mark.parametrize("recipe", ["bahdanau", "transformer"])
 @pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}, {"strategy": "sample", "samples": 2, "seed": 5}])
-def test_threads_change_nothing(recipe: str, options: dict[str, Any], trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_change_nothing(
+    recipe: str, options: dict[str, Any], trained: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines = ["a b c", "d e", "f g h i", "j", "k l m", "b c d e f", "", "c c"] * 3
     translator = sightline.load(trained(recipe), engine="pytorch")
     engine = translator.engines.get("pytorch")

@@ -92,9 +92,7 @@ class TransformerDecoder(Decoder):
         grown: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            states = layer.around_attention(
-                states, lambda x, n=number: self.attend_to_past(n, x, state, bias, grown)
-            )
+            states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, bias, grown))
             states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
             states = layer.around_feedforward(states, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
@@ -126,7 +124,7 @@ class TransformerDecoder(Decoder):
 
     @staticmethod
     def written(state: State) -> Tensor:
-        """`(R, n + K)`: which of the n tokens that its sentence's hypotheses have read, and of the K now, are a row's."""
+        """`(R, n + K)`: which of the tokens that its sentence's hypotheses have read, K of them now, are a row's own."""
         past = state.own["past"]
         now = torch.eye(state.width, dtype=torch.bool, device=past.device)
         return torch.cat([past, now.repeat(past.size(0) // state.width, 1)], 1)
