@@ -88,8 +88,6 @@ def attend(
         return attend_reference(queries, keys, values, mask, bias=bias, causal=causal, drop=drop)
     if _is_short(queries, keys, values, bias) and (short := _attend_short(queries, keys, values, mask, causal)):
         return short[0]
-    if _is_few(queries):
-        return attend_reference(queries, keys, values, mask, bias=bias, causal=causal)
     rows, columns = queries.size(-2), keys.size(-2)
     if causal and (rows != columns or mask is not None or bias is not None):
         # torch's own flag means something else for a rectangle, and goes with no other mask.
@@ -103,15 +101,8 @@ def attend(
     return F.scaled_dot_product_attention(queries, keys, values, bias.to(queries.dtype), dropout_p=drop)
 
 
-# Up to so many queries, as in a step of a decoder on a CPU, plain products are faster than torch's kernel.
-FEW = 8
 # Up to this length of queries and keys, learning on a CPU, small matrix products are faster than torch's kernel.
 SHORT = 32
-
-
-def _is_few(queries: Tensor) -> bool:
-    plain = queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64)
-    return plain and queries.size(-2) <= FEW and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
 
 
 def _is_short(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> bool:

@@ -1,19 +1,14 @@
 """The most probable next tokens of every row, with ties going to the lowest id.
 
-Shapes: R rows, V outcomes, C candidates a row, G groups of outcomes, s outcomes in a group.
+Shapes: R rows, V outcomes, C candidates a row.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 
 from sightline.search.protocol import StepModel
-
-# With fewer outcomes than this for each one wanted, there is nothing to gain from groups.
-FEWEST_A_CANDIDATE = 64
 
 
 def next_tokens(model: StepModel, log_probs: Tensor, count: int, may_end: bool) -> tuple[Tensor, Tensor]:
@@ -34,12 +29,11 @@ def next_tokens(model: StepModel, log_probs: Tensor, count: int, may_end: bool) 
 def top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row (all, if there are fewer), largest first, the lowest index first among equals.
 
-    Values and indices, both `(R, C)`. A choice of the largest leaves the order of equals, and the choice among equals
-    at the boundary, to chance: one more is taken than asked, and rows where neighbours are equal are chosen again with
-    care.
+    Values and indices, both `(R, C)`. `torch.topk` alone leaves the order of equals, and the choice among equals at the
+    boundary, to chance: one more is taken than asked, and rows where neighbours are equal are chosen again with care.
     """
     count = min(count, values.size(1))
-    best, indices = largest(values, min(count + 1, values.size(1)))
+    best, indices = values.topk(min(count + 1, values.size(1)), dim=1)
     tied = ((best[:, 1:] == best[:, :-1]) & (best[:, 1:] > -torch.inf)).any(1)
     best, indices = best[:, :count], indices[:, :count]
     if tied.any():
@@ -47,27 +41,6 @@ def top(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         careful, positions = _top_of_equals(values[rows], best[rows, -1:], count)
         best, indices = best.index_copy(0, rows, careful), indices.index_copy(0, rows, positions)
     return best, indices
-
-
-def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`values.topk(count, dim=1)` of `(R, V)`: values and indices, both `(R, C)`, largest first.
-
-    On a CPU `topk` copies and orders each row whole. Where rows are long, it is quicker to find each group's largest
-    first: the C largest of a row lie in the C groups that have the largest.
-    """
-    width = values.size(1)
-    if values.device.type != "cpu" or width < FEWEST_A_CANDIDATE * count:
-        return values.topk(count, dim=1)
-    # As many groups as there will be outcomes to choose among after them; torch reduces 32 columns at once.
-    groups = 32 * max(1, round(math.sqrt(width * count) / 32))
-    size = width // groups
-    grouped = values[:, : size * groups].unflatten(1, (size, groups))  # (R, s, G): a group is a column
-    chosen = grouped.amax(1).topk(count, dim=1, sorted=False).indices  # (R, C)
-    inside = torch.arange(size)[:, None] * groups
-    rest = torch.arange(size * groups, width).expand(len(values), -1)  # what is left over is looked at in any case
-    places = torch.cat([(chosen[:, None] + inside).flatten(1), rest], 1)
-    best, order = values.gather(1, places).topk(count, dim=1)
-    return best, places.gather(1, order)
 
 
 def _top_of_equals(values: Tensor, least: Tensor, count: int) -> tuple[Tensor, Tensor]:
