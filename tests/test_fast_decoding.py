@@ -1,4 +1,4 @@
-"""What makes decoding fast changes nothing: candidates by groups, a cache that never moves, tables, threads."""
+"""What makes decoding fast changes nothing: a cache that never moves, tables, threads."""
 
 from __future__ import annotations
 
@@ -22,50 +22,11 @@ from sightline.int8 import Int8Product
 from sightline.models import EncoderDecoder
 from sightline.performance import side_by_side
 from sightline.search import SearchOptions, search
-from sightline.search.candidates import FEWEST_A_CANDIDATE, largest, top
 from sightline.state import State
 from tests.conftest import VOCABULARY, random_batch, small_model
 from tests.test_decoders import DECODERS, make
 
 RECURRENT = [name for name, (recipe, _) in DECODERS.items() if recipe != "transformer"]
-WIDE = FEWEST_A_CANDIDATE * 12  # outcomes that are looked at in groups, for up to 12 candidates
-
-
-def assert_largest(values: Tensor, count: int) -> None:
-    best, indices = largest(values, count)
-    assert torch.equal(best, values.topk(count, dim=1).values)
-    assert torch.equal(values.gather(1, indices), best)
-    for row in indices.tolist():
-        assert len(set(row)) == count
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 12), st.sampled_from([2, 5, 10**6]))
-def test_the_largest_are_found_in_groups(seed: int, more: int, count: int, different: int) -> None:
-    """Also where values repeat, and where the last columns are in no group."""
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randint(0, different, (3, WIDE + more), generator=generator).double()
-    assert_largest(values, count)
-    best, indices = top(values, count - 1) if count > 1 else top(values, 1)
-    expected = values.sort(dim=1, descending=True, stable=True)
-    assert torch.equal(best, expected.values[:, : best.size(1)])
-    assert torch.equal(indices, expected.indices[:, : best.size(1)])
-
-
-def test_the_largest_where_nearly_nothing_is_possible() -> None:
-    values = torch.full((2, WIDE), -torch.inf)
-    values[0, [5, WIDE - 1, 300]] = torch.tensor([-1.0, -2.0, -3.0])
-    best, indices = top(values, 4)
-    assert indices[0, :3].tolist() == [5, WIDE - 1, 300]
-    assert best[0].tolist() == [-1.0, -2.0, -3.0, -torch.inf]
-    assert best[1].tolist() == [-torch.inf] * 4
-
-
-def test_all_of_the_largest_may_lie_side_by_side_or_in_one_group() -> None:
-    values = torch.zeros(2, WIDE)
-    values[0, 100:112] = torch.arange(12.0) + 1
-    values[1, torch.arange(12) * 8] = torch.arange(12.0) + 1
-    assert_largest(values, 12)
 
 
 def full_pass(model: EncoderDecoder, batch: Batch, sentence: int, history: list[int]) -> Tensor:
