@@ -4,33 +4,44 @@
 
 A made-up language of 50,000 words (frequencies after Zipf's law) is translated word by word into another, with its
 sentences turned round in pairs of words. `sightline train` runs on it twice: with an empty cache, then with a full one.
-The run's processes are looked at in /proc several times a second, so this needs Linux.
+The run's processes are looked at in /proc several times a second, so this needs Linux. Then the orders of a few epochs
+are made, and checked for being what they should: every pair once, anywhere, the same for the same seed and epoch.
 
-Results go to `benchmarks/results/big_corpus.json`.
+Five million pairs take some 2 GB of DIR. Results go to `benchmarks/results/big_corpus.json`: times in seconds, memory
+and files in megabytes.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
-import platform
-import queue
-import resource
 import shutil
-import subprocess
+import statistics
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.speed.common import machine
+from benchmarks.speed.watched import Watched
+from sightline.data import EncodedPairs, batches
+from sightline.folder import read_config
+from sightline.limits import most_tokens
+from sightline.preparing import prepare
+
 RESULTS = Path(__file__).parent / "results" / "big_corpus.json"
 WORDS, AT_ONCE = 50_000, 50_000
 SYLLABLES = ("ba", "ke", "ri", "mo", "tu", "sa", "le", "ni", "do", "fu", "wa", "pe", "zi", "go", "hu", "ya")
+GLANCE = 0.1  # seconds between looks at the process
+MARKS = 10  # updates at which memory is told, the first one apart
 # What the command says, and the phase that begins with it.
 SIGNS = (
     ("learning the tokenizer", "learning the tokenizer"),
@@ -46,9 +57,10 @@ SETTINGS = {
     "training.validate_bleu": 0,
     "training.log_every": 1,
 }
+BYTES_A_PAIR = 400  # of text and token ids, and some to spare
 
 
-def words(offset: int) -> np.ndarray[Any, np.dtype[np.str_]]:
+def words(offset: int) -> np.ndarray[Any, np.dtype[np.object_]]:
     """The words of a language: numbers spelled in syllables, the frequent ones short."""
     base = len(SYLLABLES)
 
@@ -60,7 +72,7 @@ def words(offset: int) -> np.ndarray[Any, np.dtype[np.str_]]:
             if not number:
                 return "".join(parts) + "n" * (offset % 2)
 
-    return np.array([spelled(number) for number in range(WORDS)])
+    return np.array([spelled(number) for number in range(WORDS)], dtype=object)
 
 
 def write_corpus(path: Path, pairs: int) -> None:
@@ -74,129 +86,174 @@ def write_corpus(path: Path, pairs: int) -> None:
             count = min(AT_ONCE, pairs - start)
             lengths = generator.integers(3, 21, count)
             drawn = np.minimum(np.searchsorted(bounds, generator.random(int(lengths.sum()))), WORDS - 1)
-            lines = []
-            for sentence in np.split(drawn, np.cumsum(lengths)[:-1]):
-                turned = sentence.copy()
-                even = len(turned) // 2 * 2
-                turned[:even] = turned[:even].reshape(-1, 2)[:, ::-1].reshape(-1)
-                lines.append(f"{' '.join(source[sentence])}\t{' '.join(target[turned])}\n")
+            ends = np.cumsum(lengths)
+            starts = np.repeat(ends - lengths, lengths)
+            places = np.arange(len(drawn)) - starts
+            partners = np.where(places ^ 1 < np.repeat(lengths, lengths), places ^ 1, places)
+            left, right = source[drawn].tolist(), target[drawn[starts + partners]].tolist()
+            sentences = pairwise([0, *ends.tolist()])
+            lines = [f"{' '.join(left[a:b])}\t{' '.join(right[a:b])}\n" for a, b in sentences]
             stream.writelines(lines)
 
 
-def memory(process: int) -> dict[str, float]:
-    """Megabytes of a process: all that is resident, and its own part (without mapped files)."""
-    try:
-        text = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return {}
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    names = {"resident": "VmRSS", "own": "RssAnon"}
-    return {name: int(fields[key].split()[0]) / 1024 for name, key in names.items() if key in fields}
+class Phases:
+    """Seconds and peak megabytes of each phase of a run, and its memory from update to update."""
+
+    def __init__(self, steps: int) -> None:
+        self.phase, self.began = "starting and reading", 0.0
+        self.seconds: dict[str, float] = {}
+        self.peaks: dict[str, dict[str, float]] = {}
+        self.marks = sorted({1, *(max(1, steps * part // MARKS) for part in range(1, MARKS + 1))})
+        self.by_update: dict[int, dict[str, float]] = {}
+
+    def heard(self, second: float, text: str) -> None:
+        """A line that the process has said."""
+        for sign, name in SIGNS:
+            if text.startswith(sign) and name != self.phase:
+                self.seconds[self.phase] = second - self.began
+                self.phase, self.began = name, second
+
+    def seen(self, memory: dict[str, float], updates: int) -> None:
+        """A look at the process: what it holds, and how many updates are done."""
+        peak = self.peaks.setdefault(self.phase, {})
+        for name, value in memory.items():
+            peak[name] = max(peak.get(name, 0.0), value)
+        reached = [mark for mark in self.marks if mark <= updates]
+        if memory and reached:
+            self.by_update.setdefault(reached[-1], memory)
+
+    def told(self, end: float) -> dict[str, Any]:
+        """All of it, rounded."""
+        seconds = {**self.seconds, self.phase: end - self.began}
+        return {
+            "seconds": {name: round(value, 1) for name, value in seconds.items()},
+            "peak_megabytes": {name: _rounded(peak) for name, peak in self.peaks.items()},
+            "megabytes_after_updates": {str(mark): _rounded(memory) for mark, memory in self.by_update.items()},
+        }
 
 
-def family(process: int) -> list[int]:
-    """The process and those it started."""
-    try:
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    except OSError:
-        children = []
-    return [process, *map(int, children)]
-
-
-def told(stream: Any) -> queue.Queue[tuple[float, str]]:
-    """A process's lines with their times, as they come."""
-    lines: queue.Queue[tuple[float, str]] = queue.Queue()
-
-    def read() -> None:
-        for line in stream:
-            lines.put((time.monotonic(), line.rstrip("\n")))
-
-    threading.Thread(target=read, daemon=True).start()
-    return lines
-
-
-def new_lines(lines: queue.Queue[tuple[float, str]]) -> Iterator[tuple[float, str]]:
-    while not lines.empty():
-        yield lines.get()
+def _rounded(values: dict[str, float]) -> dict[str, int]:
+    return {name: round(value) for name, value in values.items()}
 
 
 def run(corpus: Path, work: Path, steps: int, processors: int) -> dict[str, Any]:
-    """One training run, watched from outside: seconds and peak megabytes of each phase."""
+    """One training run, watched from outside."""
     output = work / "model"
     shutil.rmtree(output, ignore_errors=True)
-    options = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
-    line = [sys.executable, "-m", "sightline", "train", "--pairs", str(corpus), "--output", str(output)]
-    line += ["--max-steps", str(steps), "--set", f"data.cache={work / 'cache'}", *options]
-    begun = time.monotonic()
-    process = subprocess.Popen(
-        line, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, range(processors))
-    )
-    lines, said = told(process.stderr), []
-    phase, started = "starting and reading", begun
-    seconds: dict[str, float] = {}
-    peaks: dict[str, dict[str, float]] = {}
-    trace: list[float] = []
-    while process.poll() is None:
-        for moment, text in new_lines(lines):
-            said.append(text)
-            for sign, name in SIGNS:
-                if text.startswith(sign) and name != phase:
-                    seconds[phase] = round(moment - started, 1)
-                    phase, started = name, moment
-        found = [one for one in map(memory, family(process.pid)) if one]
-        if found:
-            peak = peaks.setdefault(phase, {"resident": 0.0, "own": 0.0, "own_with_helpers": 0.0})
-            peak["resident"] = max(peak["resident"], found[0].get("resident", 0.0))
-            peak["own"] = max(peak["own"], found[0].get("own", 0.0))
-            peak["own_with_helpers"] = max(peak["own_with_helpers"], sum(one.get("own", 0.0) for one in found))
-            if phase == "training":
-                trace.append(found[0].get("own", 0.0))
-        time.sleep(0.1)
-    seconds[phase] = round(time.monotonic() - started, 1)
-    if process.returncode:
-        raise SystemExit("\n".join([*said, *(text for _, text in new_lines(lines))]))
-    first = json.loads((output / "metrics.jsonl").read_text().splitlines()[0])
+    arguments: list[object] = ["train", "--recipe", "transformer", "--pairs", corpus, "--output", output]
+    arguments += ["--max-steps", steps, "--set", f"data.cache={work / 'cache'}"]
+    for name, value in SETTINGS.items():
+        arguments += ["--set", f"{name}={value}"]
+    phases, first = Phases(steps), None
+    with Watched(arguments, output, processors) as process:
+        while process.running():
+            for second, text in process.news():
+                phases.heard(second, text)
+            updates = process.updates()
+            if updates and first is None:
+                first = process.elapsed()
+            phases.seen(process.memory(), updates)
+            time.sleep(GLANCE)
+        end = process.elapsed()
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "training"]
     return {
-        "seconds": seconds,
-        "seconds_to_the_first_update": round(started - begun + first["seconds"], 1),
-        "peak_megabytes": {name: {key: round(value) for key, value in peak.items()} for name, peak in peaks.items()},
-        "own_megabytes_while_training": [round(trace[place * (len(trace) - 1) // 4]) for place in range(5)],
+        "seconds_to_the_first_update": round(first or end, 1),
+        **phases.told(end),
+        "target_tokens_per_second": round(statistics.median(speeds)),
     }
 
 
-def main() -> None:
+def orders(model: Path, corpus: Path, cache: Path, epochs: int = 3) -> dict[str, Any]:
+    """What the orders of some epochs are like; the data are mapped as a run maps them."""
+    config = read_config(model)
+    data = config.data.model_copy(update={"pairs": corpus, "cache": str(cache)})
+    given = config.model_copy(update={"data": data})
+    prepared = prepare(given, min(data.max_length, *most_tokens(config.model)))
+    assert data.batch_tokens is not None
+    return described(prepared.train, data.batch_tokens, config.training.seed, epochs)
+
+
+def described(pairs: EncodedPairs, batch_tokens: int, seed: int, epochs: int) -> dict[str, Any]:
+    """Checks of the orders of the first epochs.
+
+    `mean_distance` is how far a pair stands from its place in the file, over the number of pairs: 1/3 for a full
+    permutation, next to nothing for a shuffle within a window.
+    """
+    digests, distances, seconds, whole = [], [], [], True
+    for epoch in range(epochs):
+        began = time.monotonic()
+        order = _order(pairs, batch_tokens, seed, epoch)
+        seconds.append(round(time.monotonic() - began, 1))
+        whole &= len(order) == len(pairs) and bool((np.bincount(order, minlength=len(pairs)) == 1).all())
+        distances.append(round(float(np.abs(order - np.arange(len(order))).mean() / len(order)), 4))
+        digests.append(_digest(order))
+    return {
+        "epochs": epochs,
+        "every_pair_once": whole,
+        "the_same_again": _digest(_order(pairs, batch_tokens, seed, 0)) == digests[0],
+        "all_different": len(set(digests)) == epochs,
+        "another_with_another_seed": _digest(_order(pairs, batch_tokens, seed + 1, 0)) not in digests,
+        "mean_distance": distances,
+        "seconds_to_make_one": seconds,
+    }
+
+
+def _order(pairs: EncodedPairs, batch_tokens: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.concatenate(batches(pairs, batch_tokens, seed, epoch))
+
+
+def _digest(order: np.ndarray[Any, np.dtype[np.int64]]) -> str:
+    return hashlib.sha256(order.tobytes()).hexdigest()
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Megabytes of the files of at least one, those of the cache by their kind."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.name: round(file.stat().st_size / 2**20) for file in sorted(files) if file.stat().st_size >= 2**20}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="a folder with room for a few gigabytes")
+    parser.add_argument("--work", type=Path, required=True, help="a folder with room for 400 bytes a pair")
     parser.add_argument("--pairs", type=int, default=5_000_000)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--processors", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    corpus = arguments.work / f"corpus-{arguments.pairs}.tsv"
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Measures and records."""
+    options = parse(sys.argv[1:])
+    work = options.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(work).free < options.pairs * BYTES_A_PAIR:
+        raise SystemExit(f"{work}: {options.pairs:,} pairs need {options.pairs * BYTES_A_PAIR / 1e9:.1f} GB")
+    corpus = work / f"corpus-{options.pairs}.tsv"
     if not corpus.exists():
-        print(f"writing {arguments.pairs:,} pairs", flush=True)
+        print(f"writing {options.pairs:,} pairs", flush=True)
         partial = corpus.with_suffix(".partial")
-        write_corpus(partial, arguments.pairs)
+        write_corpus(partial, options.pairs)
         partial.rename(corpus)
-    shutil.rmtree(arguments.work / "cache", ignore_errors=True)
+    shutil.rmtree(work / "cache", ignore_errors=True)
     runs = {}
     for name in ("empty cache", "full cache"):
-        runs[name] = run(corpus, arguments.work, arguments.steps, arguments.processors)
+        runs[name] = run(corpus, work, options.steps, options.processors)
         print(name, json.dumps(runs[name], indent=1), flush=True)
-    cached = sum(file.stat().st_size for file in (arguments.work / "cache").rglob("*") if file.is_file())
     found = {
-        "pairs": arguments.pairs,
+        "pairs": options.pairs,
+        "steps": options.steps,
+        "processors": options.processors,
+        "load_at_the_end": round(os.getloadavg()[0], 1),
+        "machine": machine(),
         "corpus_megabytes": round(corpus.stat().st_size / 2**20),
-        "cache_megabytes": round(cached / 2**20),
-        "steps": arguments.steps,
-        "processors": arguments.processors,
-        "machine": platform.processor() or platform.machine(),
-        "largest_child_megabytes": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024),
+        "cache_megabytes": sizes(work / "cache"),
         "runs": runs,
+        "orders": orders(work / "model", corpus, work / "cache"),
     }
-    arguments.results.write_text(json.dumps(found, indent=1) + "\n")
+    options.results.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

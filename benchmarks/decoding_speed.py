@@ -42,6 +42,8 @@ NOTES = (
     "untrained, as they were written.",
     "CTranslate2 called directly has a worker of one thread for each processor, sorts by length itself, and gets the "
     "size of a batch that was fastest for each beam in a trial before the rounds (batch_tokens).",
+    "The shortlist is learnt from the model's training text, and lies in an export of the model. A sentence that goes "
+    "alone may use what its own tokens bring, in a file what its batch brings.",
     "All but Sightline tokenise whole sentences with sentencepiece and nothing else. No contender keeps translations: "
     "a line that comes again is translated again.",
     "OpenNMT-py and JoeyNMT cannot load the model, so they search with untrained weights of the same size and write as "

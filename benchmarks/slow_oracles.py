@@ -3,7 +3,7 @@
     python benchmarks/slow_oracles.py [--only adding,norm]
 
 adding  Two marked numbers among 50 must be summed: an LSTM and a GRU learn it, a plain RNN does not.
-norm    12+12 layers at a high rate from the first update on: pre-norm learns, post-norm needs the warm-up.
+norm    12+12 layers at a high rate from the first update on: pre-norm learns, and post-norm, which starts small, too.
 
 Results go to `benchmarks/results/slow_oracles.json`.
 """

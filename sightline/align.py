@@ -23,18 +23,14 @@ def force(
     folder: ModelFolder,
     pairs: Sequence[tuple[str, str | list[int]]],
     device: torch.device | None = None,
-    weights: bool = True,
 ) -> list[Forced]:
-    """Reads source and target of each pair, the target as text or as the ids a search gave, in their order.
-
-    Without `weights` only the log-probabilities are kept.
-    """
+    """Reads source and target of each pair, the target as text or as the ids a search gave, in their order."""
     encoded = [encode_pair(folder.tokenizers, source, target) for source, target in pairs]
     result: dict[int, Forced] = {}
     lengths = np.array([max(len(one.source), len(one.target)) for one in encoded], dtype=np.int64)
     for part in ordered_batches(lengths, folder.config.search.batch_tokens):
         indices = [int(index) for index in part]
-        seen = _force(folder, [encoded[index] for index in indices], device, weights)
+        seen = _force(folder, [encoded[index] for index in indices], device)
         result.update(zip(indices, seen, strict=True))
     return [result[index] for index in range(len(pairs))]
 
@@ -60,15 +56,12 @@ def is_cross_attention(name: str) -> bool:
     return name == "decoder.attention" or (name.startswith("decoder.") and name.endswith(".cross"))
 
 
-def _force(
-    folder: ModelFolder, encoded: list[EncodedPair], device: torch.device | None, weights: bool
-) -> Iterator[Forced]:
+def _force(folder: ModelFolder, encoded: list[EncodedPair], device: torch.device | None) -> Iterator[Forced]:
     source = pad([one.source for one in encoded], PAD)
     target = pad([one.target for one in encoded], PAD)
     batch = Batch((source,), target).to(device or torch.device("cpu"))
-    where = is_cross_attention if weights else lambda name: False
     # Not inference mode: what a model keeps for later, such as a longer table of positions, must serve training too.
-    with torch.no_grad(), capture(folder.model, where=where) as maps:
+    with torch.no_grad(), capture(folder.model, where=is_cross_attention) as maps:
         log_probs = folder.model.token_log_probs(batch).cpu()
         layers = [layer.float().cpu().numpy() for layer in maps.values()]
     for row, one in enumerate(encoded):

@@ -129,7 +129,8 @@ def align(
     ] = None,
     pairs: Pairs = None,
     compare: Annotated[
-        list[Path] | None, typer.Option(help="One more model to show beside the first in --html; repeatable.")
+        list[Path] | None,
+        typer.Option(help="With --html: one more model beside the first; repeatable.", metavar="MODEL"),
     ] = None,
     gold: Annotated[
         Path | None, typer.Option(help="Hand-made links (Pharaoh lines): prints the alignment error rate.")
@@ -159,6 +160,8 @@ def align(
 
     if choose and gold is None:
         raise SightlineError("--choose needs --gold: the best head is chosen on hand-made alignments")
+    if compare and html is None:
+        raise SightlineError("--compare needs --html FILE: the models are shown side by side on that page")
     check_writable(html, svg, png)
     translators = [load(path) for path in [model, *(compare or [])]]
     translators[0].check_attention()
@@ -260,7 +263,9 @@ def recipes() -> None:
 
 
 @app.command("config")
-def show_config(recipe: Annotated[str, typer.Argument(help="A recipe's name.", metavar="RECIPE")]) -> None:
+def show_config(
+    recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong or transformer.", metavar="RECIPE")],
+) -> None:
     """Print a recipe's full configuration, commented, to start from."""
     from sightline.config import build_config, dump_yaml
 

@@ -12,6 +12,7 @@ from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.folder import ModelFiles
+    from sightline.interop.shortlist import Shortlist
     from sightline.readers import Pair
 
 
@@ -26,6 +27,15 @@ def export(
     target: Annotated[Path | None, typer.Option(help="Held-out target sentences, line by line the same.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help="Most BLEU that the export may lose.")] = 0.5,
+    shortlist: Annotated[
+        Path | None,
+        typer.Option(help="ctranslate2: training pairs to learn a lexical shortlist from, which is faster."),
+    ] = None,
+    shortlist_source: Annotated[Path | None, typer.Option(help="The same in two files: the source side.")] = None,
+    shortlist_target: Annotated[Path | None, typer.Option(help="And the target side.")] = None,
+    shortlist_size: Annotated[
+        int | None, typer.Option(min=1, help="Most target tokens that a source token brings (50).")
+    ] = None,
 ) -> None:
     """Export a model, and verify it: both translate a held-out set, and the export's card tells how they compare.
 
@@ -35,9 +45,11 @@ def export(
     from sightline.folder import open_files
     from sightline.interop.verified import export as make
 
-    given = held_out(open_files(model), source, target, pairs)
+    files = open_files(model)
+    given = held_out(files, source, target, pairs)
+    learnt = learn_shortlist(files, (shortlist_source, shortlist_target, shortlist), shortlist_size)
     with bar(2 * len(given), "decoding with both") as watch:
-        found = make(model, output, to, given, quantize, tolerance, watch)
+        found = make(model, output, to, given, quantize, tolerance, watch, learnt)
     print("\n".join(found.lines()))
     say(f"written: {output}")
 
@@ -57,6 +69,22 @@ def held_out(files: ModelFiles, source: Path | None, target: Path | None, pairs:
                 "or --source FILE and --target FILE"
             )
     return read_pairs(source, target, pairs, (data.source_language, data.target_language))
+
+
+def learn_shortlist(
+    files: ModelFiles, given: tuple[Path | None, Path | None, Path | None], size: int | None
+) -> Shortlist | None:
+    """A shortlist learnt from a source and a target file or a file of pairs; None when none of them is given."""
+    from sightline.interop.shortlist import SIZE, learn
+    from sightline.readers import TextFiles
+
+    if not any(given):
+        if size is not None:
+            raise SightlineError("--shortlist-size needs pairs to learn from: give --shortlist FILE")
+        return None
+    data = files.config.data
+    text = TextFiles.given(*given, languages=(data.source_language, data.target_language))
+    return learn((pair for _, pair in text.read()), files.tokenizers, size or SIZE)
 
 
 def import_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,16 +22,19 @@ NOTHING_SAVED = "nothing was saved yet: give the same command again to start ane
 def train(
     config: Annotated[
         Path | None,
-        typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="[CONFIG.yaml]"),
+        typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="CONFIG.yaml"),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer (the default).")] = None,
     source: Annotated[
-        list[Path] | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.")
+        list[Path] | None,
+        typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
     ] = None,
-    target: Annotated[list[Path] | None, typer.Option(help="Target sentences, line by line the same.")] = None,
+    target: Annotated[
+        list[Path] | None, typer.Option(help="Target sentences, line by line the same.", metavar="FILE")
+    ] = None,
     pairs: Annotated[
         list[Path] | None,
-        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable."),
+        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
     ] = None,
     valid_source: Annotated[
         Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
@@ -54,7 +58,7 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Decides initial weights, data order and dropout.")] = None,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the layers first: minutes once, then faster.")
+        bool, typer.Option("--compile", help="Compile the layers first: a minute or so, then faster.")
     ] = False,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Only say what the run would need: size, memory, time.")
@@ -130,7 +134,8 @@ def ending(result: Result, config: RunConfig) -> str:
         return f"all {result.steps:,} updates are done, in {took}"
     if result.reason == "patience":
         return f"no better in {config.training.patience} validations: {result.steps:,} updates in {took}"
-    return f"the time is up: {result.steps:,} updates in {took}"
+    over = result.seconds > 66 * (config.training.max_minutes or math.inf)
+    return f"the time is up: {result.steps:,} updates in {took}{', the last validation included' if over else ''}"
 
 
 def average(

@@ -51,7 +51,9 @@ def translate(
     temperature: Annotated[float | None, option("Below 1: closer to the most probable.", STRATEGY)] = None,
     top_k: Annotated[int | None, option("Draw among so many tokens.", STRATEGY)] = None,
     top_p: Annotated[float | None, option("Draw among those that have this share of probability.", STRATEGY)] = None,
-    min_p: Annotated[float | None, option("Draw among those at least so probable as the best.", STRATEGY)] = None,
+    min_p: Annotated[
+        float | None, option("Draw among those with at least this share of the best one's probability.", STRATEGY)
+    ] = None,
     seed: Annotated[int | None, option("Of the random numbers.", STRATEGY)] = None,
     utility: Annotated[str | None, option("What mbr compares by: chrf or bleu.", STRATEGY)] = None,
     aggregate: Annotated[
@@ -74,6 +76,9 @@ def translate(
     ] = False,
     engine: Annotated[str, option("ctranslate2, pytorch, or auto: the fastest that can do it.", MACHINE)] = "auto",
     compute: Annotated[str | None, option("What to compute in: float32, or int8, which is faster.", MACHINE)] = None,
+    no_shortlist: Annotated[
+        bool, option("Search the whole vocabulary, whatever shortlist the export has.", MACHINE, "--no-shortlist")
+    ] = False,
     workers: Workers = None,
     shard_lines: ShardLines = None,
     cluster: Cluster = None,
@@ -83,14 +88,13 @@ def translate(
     With --n-best: `line ||| translation ||| score` (and the links, with --align).
     """
     from sightline.files import check_writable
-    from sightline.forbidden import read_words
 
     check_writable(output)
     if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
         raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
     if strategy == "sample" and samples is not None:
         n_best = samples
-    banned = [*(forbid or []), *(read_words(forbid_file) if forbid_file else [])]
+    banned = [*(forbid or []), *(_read_words(forbid_file) if forbid_file else [])]
     search = {
         "strategy": strategy,
         "beam": beam,
@@ -123,20 +127,29 @@ def translate(
         "retry": retry or None,
     }
     options = {name: value for name, value in {**search, **wishes}.items() if value is not None}
-    loading = {"engine": engine, "compute": compute}
+    loading: dict[str, Any] = {"engine": engine, "compute": compute}
+    if no_shortlist:
+        loading["shortlist"] = False
     sharding = Sharding(workers, shard_lines, cluster)
     if live:
         _live(model, file, output, options, loading, plain=not (as_json or align or n_best > 1))
     elif sharding.wanted(file, output):
-        from sightline.sharding.job import Job
+        from sightline.sharding.job import TEXT, Job
 
         assert file is not None
         assert output is not None
-        options["token_scores"] = as_json or n_best > 1
-        sharding.run(file, output, Job(model, options, align, form(output, as_json), loading))
+        kind = form(output, as_json)
+        options["token_scores"] = kind != TEXT or n_best > 1
+        sharding.run(file, output, Job(model, options, align, kind, loading))
     else:
         options["token_scores"] = as_json or n_best > 1
         _print(_translated(model, file, output, align, options, loading), output, n_best, as_json)
+
+
+def _read_words(path: Path) -> list[str]:
+    from sightline.forbidden import read_words
+
+    return read_words(path)
 
 
 def _translated(

@@ -29,7 +29,7 @@ class TextConfig(Section):
     vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")
     byte_fallback: bool = Field(True, description="spell unknown characters in bytes, so that any text survives")
     sentences: int | None = Field(
-        None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 8 an entry or more"
+        None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 4 an entry or more"
     )
     symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
     normalization: Literal["nfc", "nfkc", "none"] = Field("nfc", description="Unicode normal form of all text")
@@ -246,6 +246,17 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# Choices that only some recipes have: elsewhere they would go unheard.
+ONLY_IN = {
+    "attention.score": ("bahdanau", "luong"),
+    "attention.span": ("bahdanau", "luong"),
+    "decoder.cell": ("seq2seq", "bahdanau", "luong"),
+    "decoder.context": ("seq2seq",),
+    "decoder.readout_state": ("bahdanau",),
+    "decoder.input_feeding": ("luong",),
+}
+# Ends of files that hold text: someone left out the option before it.
+NO_YAML = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx", ".gz", ".zst", ".txt")
 # What YAML's reader raises: beside its own errors, those of values such as the date 2026-02-30, and of deep nesting.
 UNREADABLE = (yaml.YAMLError, ValueError, RecursionError)
 
@@ -284,9 +295,22 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     merged = merge(RECIPES[name][1], values)
     merged["model"] = {**(merged["model"] or {}), "recipe": name}
     try:
-        return RunConfig.model_validate(merged)
+        config = RunConfig.model_validate(merged)
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
+    _check_heard(config.model, where)
+    return config
+
+
+def _check_heard(model: ModelConfig, where: str) -> None:
+    """Refuses a choice of one's own that the recipe does not have."""
+    for name, recipes in ONLY_IN.items():
+        section, key = name.split(".")
+        part = getattr(model, section)
+        if model.recipe not in recipes and getattr(part, key) != type(part).model_fields[key].default:
+            value, others = str(getattr(part, key)).lower(), " and ".join(recipes)
+            only = f"the recipe {model.recipe} has no such choice, only {others}"
+            raise SightlineError(f"{where}: model.{name} = {value}: {only}; leave it out")
 
 
 def load_config(path: Path, recipe: str | None = None) -> RunConfig:
@@ -296,8 +320,14 @@ def load_config(path: Path, recipe: str | None = None) -> RunConfig:
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file's sections as plain values."""
+    if path.suffix.lower() in NO_YAML:
+        raise SightlineError(f"{path}: not a configuration (.yaml); text to train on goes after --pairs or --source")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise SightlineError(
+            f"{path}: no such file; `sightline config RECIPE > {path}` writes one to start from"
+        ) from None
     except OSError as error:
         raise SightlineError(f"{path}: cannot read the configuration: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +34,8 @@ SENTENCES = (
     "What time is it?",
     "He likes to read books.",
 )
+# Updates after which the sentences above come out well: half of what two ordinary processors make in the time.
+ENOUGH = 1_000
 SHOWN = "Tom doesn't want to go to school today."
 
 
@@ -73,7 +76,7 @@ def prepare(model: Path, minutes: float, say: Callable[[str], None]) -> None:
     begun = latest(model / CHECKPOINTS)
     done = model / "done"
     if done.exists() and (model / WEIGHTS).exists():
-        say(f"{model} is trained already (delete the folder to train anew)")
+        say(f"{model} is trained already, with {done.read_text().strip()} (delete the folder to train anew)")
         return
     if begun is not None:
         say(f"{model} was begun: going on from {begun.name}")
@@ -85,7 +88,14 @@ def prepare(model: Path, minutes: float, say: Callable[[str], None]) -> None:
     if trained.result.interrupted:
         say("saved; run the demo again to go on")
         raise KeyboardInterrupt
-    write_text(done, f"{trained.result.steps} updates\n")
+    updates = trained.result.steps
+    if updates < ENOUGH:
+        longer = math.ceil(2 * minutes * ENOUGH / max(updates, 1))
+        say(
+            f"only {updates:,} updates in {told_minutes(minutes)}, so the model is weak: the machine is slow or busy; "
+            f"for a better one delete {model} and run: {program()} demo --minutes {longer}"
+        )
+    write_text(done, f"{updates} updates\n")
 
 
 def report(translator: Translator, path: Path, say: Callable[[str], None]) -> None:

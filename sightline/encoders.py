@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Final, Memory
-from sightline.layers import Dropout, FeedForward, Residual, Stack, make_norm
+from sightline.layers import Dropout, FeedForward, Residual, Stack, make_norm, start_small
 from sightline.recurrence import scan
 
 
@@ -178,15 +178,21 @@ class TransformerEncoderLayer(nn.Module):
         states = self.around_attention(states, lambda x: self.self_attention(x, mask=mask))
         return self.around_feedforward(states, self.feedforward)
 
+    def last_matrices(self) -> list[nn.Linear]:
+        """What each sublayer ends with."""
+        return [self.self_attention.output, self.feedforward.outer]
+
 
 class TransformerEncoder(Encoder):
-    """A stack of layers; pre-norm stacks end with one more normalisation."""
+    """A stack of layers; pre-norm stacks end with one more normalisation, post-norm stacks start small."""
 
     def __init__(self, layers: list[TransformerEncoderLayer], norm: str, norm_position: str) -> None:
         super().__init__()
         self.layers = Stack(layers)
         self.width = layers[0].self_attention.width
         self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
+        if norm_position == "post":
+            start_small([matrix for layer in layers for matrix in layer.last_matrices()])
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
         # A batch without padding needs no mask, and the kernel is faster without one.

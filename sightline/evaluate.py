@@ -11,6 +11,7 @@ from sightline import metrics
 from sightline.data import Pair
 from sightline.engines.base import Watch
 from sightline.errors import SightlineError
+from sightline.scoring import token_log_probs
 from sightline.translation import Translation
 from sightline.translator import Translator
 
@@ -80,9 +81,9 @@ def _nll(translator: Translator, pairs: Sequence[Pair], watch: Watch) -> tuple[f
     nll, count = 0.0, 0
     for start in range(0, len(pairs), PAIRS_AT_ONCE):
         part = pairs[start : start + PAIRS_AT_ONCE]
-        for forced in translator.force(part, weights=False):
-            nll -= sum(forced.token_log_probs)
-            count += len(forced.token_log_probs)
+        for _, log_probs in token_log_probs(translator, part):
+            nll -= sum(log_probs)
+            count += len(log_probs)
         watch(len(part))
     return nll, count
 

@@ -53,13 +53,13 @@ class Thresholds:
     stutters: int = 6
     unseen: float = 0.1
     dropped: float = 0.4
-    copied: float = 0.75
-    foreign: float = 0.5
+    copied: float = 0.5
+    foreign: float = 0.3
     least_words: int = 3
     shortest: float = 0.25
     longest: float = 4.0
-    log_prob: float = -2.3
-    scattered: float = 0.9
+    log_prob: float = -1.7
+    scattered: float = 0.95
 
 
 @dataclass(frozen=True)

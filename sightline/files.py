@@ -233,6 +233,8 @@ def failure(error: OSError, verb: str) -> str:
         return "no such file" if verb == "read" else "cannot write: its folder does not exist, make it first"
     if error.errno == errno.EISDIR:
         return f"cannot {verb}: this is a folder, name a file"
+    if error.errno == errno.ENOTDIR:
+        return f"cannot {verb}: what should be its folder is a file"
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"no permission to {verb} it"
     if error.errno == errno.ENOSPC:
@@ -254,6 +256,17 @@ def check_writable(*paths: Path | None) -> None:
         with _explained(path, beside):
             beside.touch(exist_ok=False)
             beside.unlink()
+
+
+def check_folder(path: Path) -> None:
+    """Refuses a folder that could not be made, or written to, later, when the work is done."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise SightlineError(f"{path}: cannot make the folder: {place.name} is a file; choose another place")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise SightlineError(f"{path}: no permission to write in {place.name or place}; choose another place")
 
 
 def make_folder(path: Path) -> None:

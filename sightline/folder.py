@@ -15,7 +15,7 @@ import yaml
 from sightline import __version__
 from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
 from sightline.errors import SightlineError
-from sightline.files import sha256, write_text
+from sightline.files import check_folder, sha256, write_text
 from sightline.text import Sizes, Tokenizer, load_tokenizer, tokenizer_file
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ def read_config(folder: Path) -> RunConfig:
         raise SightlineError(f"{folder}: {what}; name a model folder, as `sightline train --output` makes one")
     path = folder / CONFIG
     if not path.is_file():
-        raise SightlineError(f"{folder}: not a model folder: it has no {CONFIG}")
+        below = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+        found = f"; did you mean {' or '.join(map(str, below[:3]))}?" if below else ""
+        raise SightlineError(f"{folder}: not a model folder: it has no {CONFIG}{found}")
     values = read_yaml(path)
     header = values.pop("sightline", None)
     if not isinstance(header, dict) or "format" not in header:
@@ -138,6 +140,7 @@ def check_free(folder: Path) -> None:
 
     if folder.exists() and not folder.is_dir():
         raise SightlineError(f"{folder}: this is a file; name a folder for the model")
+    check_folder(folder)
     if latest(folder / CHECKPOINTS) is not None or (folder / WEIGHTS).exists():
         raise SightlineError(f"{folder}: holds a run already; go on with --resume, or choose another --output")
     config = folder / CONFIG

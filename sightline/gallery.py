@@ -9,6 +9,11 @@ from sightline.errors import SightlineError
 from sightline.forced import Forced, read_alignment
 from sightline.plot import Heatmap, ModelView, Page, SentenceView
 
+READINGS = {
+    "predicts": "each word's row: as it was about to be written",
+    "consumes": "each word's row: as it was read, after it was written",
+}
+
 
 def heatmap(forced: Forced, alignment: AlignmentConfig, title: str = "") -> Heatmap:
     """One sentence under the model's chosen layer and head, its links marked."""
@@ -28,7 +33,7 @@ def model_view(name: str, forced: Forced, alignment: AlignmentConfig, score: flo
         chosen=(alignment.layer, alignment.head),
         links=sorted(forced.word_links(alignment) or ()),
         score=score,
-        note="" if forced.sentence.layers else "this model has no attention to show",
+        note=READINGS[alignment.reading] if forced.sentence.layers else "this model has no attention to show",
     )
 
 

@@ -19,6 +19,9 @@ STRATEGIES = ("beam", "greedy", "sample", "mbr")
 STOPPING = ("first", "enough", "hopeless")
 """Names of rules for ending a beam search, from the soonest to the latest: see `SearchOptions`."""
 
+LENGTH_PENALTIES = ("average", "gnmt", "none")
+"""Names of what a log-probability is divided by: see `sightline.search.processors`."""
+
 
 def check_seed(seed: int) -> None:
     """Refuses what the random numbers of a sample cannot begin from."""
@@ -132,8 +135,14 @@ class SearchOptions:
             return self.samples
         return 1 if self.strategy == "greedy" else self.beam
 
+    def limit(self, source: int) -> int:
+        """The most tokens of a translation of so many source tokens, the end symbol of the source counted."""
+        most = max(int(source * self.max_ratio + self.max_extra), self.min_length)
+        return most if self.max_length is None else min(most, self.max_length)
+
     def _check_strategy(self) -> None:
-        for name, valid in (("strategy", STRATEGIES), ("stopping", STOPPING)):
+        names = {"strategy": STRATEGIES, "stopping": STOPPING, "length_penalty": LENGTH_PENALTIES}
+        for name, valid in names.items():
             if getattr(self, name) not in valid:
                 raise SightlineError(f"unknown {name} '{getattr(self, name)}'; {nearest(getattr(self, name), valid)}")
         for name in ("groups", "samples"):
@@ -174,6 +183,11 @@ class Request:
     constraints: tuple[tuple[tuple[int, ...], ...], ...] = ()
     seed: int | None = None
     inside: frozenset[int] = frozenset()
+
+    @property
+    def steers(self) -> bool:
+        """Whether it asks for anything."""
+        return bool(self.prefix or self.constraints or self.seed is not None)
 
     def __post_init__(self) -> None:
         for number, alternatives in enumerate(self.constraints, 1):

@@ -3,7 +3,7 @@
 Shapes: B sentences, T positions, d width, f inner width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -127,6 +127,19 @@ class FeedForward(nn.Module):
 def make_norm(kind: str, width: int) -> nn.Module:
     """`layer`: zero mean and unit deviation over the features of a token; `rms`: unit root mean square."""
     return nn.LayerNorm(width) if kind == "layer" else nn.RMSNorm(width, eps=1e-6)
+
+
+def start_small(sublayers: Sequence[nn.Linear]) -> None:
+    """Divides the last matrices of the n sublayers of a post-norm stack by √n.
+
+    `norm(x + f(x))` shares one unit of size between x and f(x), again and again. With f as large as x, next to nothing
+    of a token is left after a few layers: attention that is still even adds the same vector to every position, and the
+    states become alike. With an n-th of x's variance for each f, a third of the token reaches the top, however deep:
+    `(1 + 1/n)⁻ⁿ > 1/e`.
+    """
+    with torch.no_grad():
+        for linear in sublayers:
+            linear.weight.mul_(len(sublayers) ** -0.5)
 
 
 class Residual(nn.Module):

@@ -71,6 +71,8 @@ class TextFiles:
         (path,) = self.paths
         plain = Path(path.stem) if path.suffix.lower() in PACKED else path
         form = plain.suffix.lower()
+        if path.is_dir():
+            raise SightlineError(f"{path}: this is a folder; name a file of pairs in it")
         if form not in FORMATS or (form == ".parquet" and plain != path):
             raise SightlineError(
                 f"{path}: a file of pairs must end in .tsv, .csv, .jsonl, .parquet or .tmx (text also with .gz or .zst "

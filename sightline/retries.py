@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from sightline.engines.base import Task
 from sightline.errors import SightlineError
 from sightline.failures import Expectations, detect, mean_log_prob
 from sightline.forced import has_attention
-from sightline.hypothesis import SearchOptions
+from sightline.hypothesis import Request, SearchOptions
 from sightline.translation import Translation
 
 if TYPE_CHECKING:
@@ -34,19 +35,22 @@ def with_retries(
     options: SearchOptions,
     expectations: Expectations | None = None,
     again: Again | None = None,
+    requests: Sequence[Request] = (),
 ) -> list[Translation]:
     """The translations with their flags; each that has some is tried again, and the one with fewer flags is given.
 
     `options` are those that they were made with. `again` makes the second attempts; whoever asked for more than
-    options, such as constraints, gives one that knows of it (default: `translator.translate`). Of equally many flags
-    the higher mean log-probability of a token decides, because scores under different penalties cannot be compared.
+    options, such as constraints, gives one that knows of it (default: `translator.translate`), and the `requests`. Of
+    equally many flags the higher mean log-probability of a token decides, because scores under different penalties
+    cannot be compared.
     """
     again = again or _again(translator, translations)
     looked = [replace(one, flags=detect(one, expectations)) for one in translations]
     groups: dict[SearchOptions, list[int]] = {}
     for place, one in enumerate(looked):
-        if one.flags:
-            groups.setdefault(safer(translator, one, options), []).append(place)
+        settings = safer(translator, one, options, requests[place] if requests else Request()) if one.flags else None
+        if settings is not None:
+            groups.setdefault(settings, []).append(place)
     for settings, places in groups.items():
         for place, second in zip(places, again(places, settings), strict=True):
             looked[place] = better(looked[place], replace(second, flags=detect(second, expectations)))
@@ -65,8 +69,13 @@ def _rank(one: Translation) -> tuple[int, float]:
     return -len(one.flags or []), -math.inf if mean is None else mean
 
 
-def safer(translator: Translator, one: Translation, options: SearchOptions) -> SearchOptions:
-    """What to search with once more: a wider beam, and what speaks against the flags of the first attempt."""
+def safer(
+    translator: Translator, one: Translation, options: SearchOptions, request: Request | None = None
+) -> SearchOptions | None:
+    """What to search with once more: a wider beam, and what speaks against the flags of the first attempt.
+
+    A wider beam alone if the engine that was asked for can do no more; None if it cannot even do that.
+    """
     names = {flag.name for flag in one.flags or []}
     wider = replace(options, strategy="beam", groups=1, beam=max(SAFE_BEAM, 2 * options.beam, options.n_best))
     settings = wider
@@ -79,11 +88,12 @@ def safer(translator: Translator, one: Translation, options: SearchOptions) -> S
         settings = replace(settings, min_length=min(least, options.max_length or least))
         if has_attention(translator.config.model) and not options.coverage_penalty:
             settings = replace(settings, coverage_penalty=COVERAGE)
-    try:
-        translator.engines.for_task(Task(settings, translator.config.alignment))
-    except SightlineError:  # the engine that was asked for cannot do it
-        return wider
-    return settings
+    for chosen in (settings, wider):
+        task = Task(chosen, translator.config.alignment, (request or Request(),))
+        with suppress(SightlineError):
+            translator.engines.for_task(task)
+            return chosen
+    return None
 
 
 def _again(translator: Translator, translations: Sequence[Translation]) -> Again:

@@ -15,6 +15,7 @@ from sightline.engines.base import Task
 from sightline.errors import SightlineError, nearest
 from sightline.files import read_lines
 from sightline.hypothesis import SearchOptions
+from sightline.limits import most_tokens
 from sightline.readers import TextFiles
 from sightline.text import EOS
 from sightline.translator import Translator
@@ -90,27 +91,39 @@ def score_lines(
     Errors tell of a line by its number and by the name of what it is in: `names` of the source and of each target.
     """
     check_normalisation(normalise)
-    # Whoever can translate with a model can score with it.
-    engine = translator.engines.for_task(Task(SearchOptions(beam=1), translator.config.alignment))
-    tokenizers = translator.files.tokenizers
+    target = translator.files.tokenizers.target
     every = iter(lines)
     while chunk := list(islice(every, LINES_AT_ONCE)):
         for line in chunk:
             check_line(translator, line, names)
-        pairs = [
-            ([*tokenizers.source.encode(line.source), EOS], [*tokenizers.target.encode(target), EOS])
-            for line in chunk
-            for target in line.targets
-        ]
-        found = iter(zip(pairs, engine.token_log_probs(pairs), strict=True))
+        found = token_log_probs(translator, [(line.source, text) for line in chunk for text in line.targets])
         for line in chunk:
             scored = []
-            for target in line.targets:
-                (_, ids), log_probs = next(found)
+            for text in line.targets:
+                ids, log_probs = next(found)
                 value = sum(log_probs) / (len(log_probs) if normalise == "length" else 1)
-                pieces = [tokenizers.target.piece(token) for token in ids[:-1]]
-                scored.append(Scored(line.source, target, value, pieces, log_probs))
+                pieces = [target.piece(token) for token in ids]
+                scored.append(Scored(line.source, text, value, pieces, log_probs))
             yield tuple(scored)
+
+
+def token_log_probs(
+    translator: Translator, pairs: Sequence[tuple[str, str]]
+) -> Iterator[tuple[list[int], list[float]]]:
+    """Of each pair of source and target, the target's ids and their log-probabilities; a last one is that of its end.
+
+    By the engine that would translate, so that an export can tell them too.
+    """
+    _, most = most_tokens(translator.config.model)
+    # Whoever can translate with a model can score with it.
+    plain = Task(SearchOptions(beam=1, max_length=most), translator.config.alignment)
+    engine = translator.engines.for_task(plain)
+    tokenizers = translator.files.tokenizers
+    ids = [
+        ([*tokenizers.source.encode(source), EOS], [*tokenizers.target.encode(target), EOS]) for source, target in pairs
+    ]
+    for (_, target), log_probs in zip(ids, engine.token_log_probs(ids), strict=True):
+        yield target[:-1], log_probs
 
 
 def check_line(translator: Translator, line: Line, names: Sequence[str] = COLUMNS) -> None:

@@ -43,6 +43,13 @@ def normalise(text: str, form: Literal["nfc", "nfkc", "none"], lowercase: bool) 
 
     Surrogates, which are no characters and cannot be written as UTF-8, become U+FFFD.
     """
+    return " ".join(normal_words(text, form, lowercase))
+
+
+def normal_words(text: str, form: Literal["nfc", "nfkc", "none"], lowercase: bool) -> list[str]:
+    """The words of the normalised text."""
+    if text.isascii():  # which has no surrogates, and one form only
+        return (text.lower() if lowercase else text).split()
     text = _SURROGATES.sub("\ufffd", text)
     if form != "none":
         text = unicodedata.normalize(_FORMS[form], text)
@@ -51,7 +58,7 @@ def normalise(text: str, form: Literal["nfc", "nfkc", "none"], lowercase: bool) 
         text = text.lower()
         if form != "none":
             text = unicodedata.normalize(_FORMS[form], text)
-    return " ".join(text.split())
+    return text.split()
 
 
 class Tokenizer(ABC):
@@ -78,11 +85,17 @@ class Tokenizer(ABC):
 
     def encode(self, text: str) -> list[int]:
         """The ids of a sentence, without start and end symbols."""
-        return self.encode_words(text)[0]
+        ids: list[int] = []
+        between = self._between
+        for number, word in enumerate(normal_words(text, self._normalization, self._lowercase)):
+            if number and between:
+                ids += between
+            ids += self._cache.get(word) or self._word(word)
+        return ids
 
     def encode_words(self, text: str) -> tuple[list[int], list[str], list[int]]:
         """The ids of a sentence, its words, and for each id the number of the word it belongs to."""
-        words = self.normalise(text).split()
+        words = normal_words(text, self._normalization, self._lowercase)
         ids: list[int] = []
         owners: list[int] = []
         for number, word in enumerate(words):
@@ -126,13 +139,18 @@ class Tokenizer(ABC):
         """The name of an entry; a space is shown as ▁."""
         return self._pieces[id]
 
+    def names(self, ids: Iterable[int]) -> list[str]:
+        """The names of several."""
+        pieces = self._pieces
+        return [pieces[id] for id in ids]
+
     def surface(self, id: int) -> bytes:
         """The bytes that an entry stands for in UTF-8: a space where it begins a word, none for PAD, BOS and EOS."""
         return self._surfaces[id]
 
     def pieces(self, text: str) -> list[str]:
         """The names of the entries that spell a sentence."""
-        return [self._pieces[id] for id in self.encode(text)]
+        return self.names(self.encode(text))
 
     @abstractmethod
     def content(self) -> bytes:

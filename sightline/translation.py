@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sightline import links
-from sightline.glossary import TermOutcome
+
+if TYPE_CHECKING:
+    from sightline.glossary import TermOutcome
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """One call from text to text: `sightline.load(folder).translate("…")`.
 
-No torch here: an engine imports what it needs.
+No torch here: an engine imports what it needs. What only some translations need is imported when they do, since a first
+translation waits for every import.
 """
 
 from __future__ import annotations
@@ -12,20 +13,18 @@ from typing import Any, overload
 
 import numpy as np
 
-from sightline import expectations, links
+from sightline import links
 from sightline.config import AlignmentConfig, RunConfig
 from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
 from sightline.errors import SightlineError, nearest
-from sightline.failures import detect
 from sightline.folder import ModelFiles, open_files
 from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
-from sightline.hypothesis import Hypothesis, SearchOptions
+from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.limits import most_tokens
-from sightline.retries import with_retries
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
-from sightline.wishes import NAMES, Wishes, read_wishes
+from sightline.wishes import NAMES, Wishes, no_room, read_wishes
 
 NO_HEAD = (
     "this export has no alignment to show: choose a head of the model it was made from (`sightline align --gold FILE "
@@ -88,7 +87,7 @@ class Translator:
         if len(encoded[0]) == 1:
             return
         tokenizer = self.files.tokenizers.target
-        request = wishes.request(text, 1, tokenizer)
+        (request,) = self._requests([(1, text, encoded[0])], wishes, task, "text")
         ids: list[int] = []
         shown = ""
         for part in self.engines.inside().live(encoded[0], replace(task, requests=(request,))):
@@ -146,12 +145,9 @@ class Translator:
         if not self.engines.aligns(self.config.alignment):
             raise SightlineError(f"{self.files.path}: {NO_HEAD}")
 
-    def force(self, pairs: Sequence[tuple[str, str | list[int]]], weights: bool = True) -> list[Forced]:
-        """What the model sees of pairs whose targets are given, as text or as ids: all its layers and heads.
-
-        Without `weights` only the log-probabilities are kept.
-        """
-        return self.engines.inside().force(pairs, weights)
+    def force(self, pairs: Sequence[tuple[str, str | list[int]]]) -> list[Forced]:
+        """What the model sees of pairs whose targets are given, as text or as ids: all its layers and heads."""
+        return self.engines.inside().force(pairs)
 
     def aligning_by(self, alignment: AlignmentConfig) -> Translator:
         """The same model with another choice of the weights that tell its alignment."""
@@ -172,7 +168,9 @@ class Translator:
         if wishes.glossary and chosen.sampled:
             raise SightlineError("a glossary needs beam search: sampling cannot promise its terms")
         task = Task(chosen, self.config.alignment, align=align, token_scores=token_scores or wishes.checks)
-        self.engines.for_task(_for_engine(task))
+        told = _for_engine(task)
+        # Another engine may do for the lines that ask for something; if there is none, better now than in their midst.
+        self.engines.for_task(told if len(self.engines.names()) > 1 else replace(told, requests=(wishes.most,)))
         return task
 
     def _chunk(
@@ -182,10 +180,11 @@ class Translator:
         # A line that holds nothing is nothing in any language.
         full = [index for index, ids in enumerate(encoded) if len(ids) > 1]
         watch(len(encoded) - len(full))
-        asked = wishes.of_sentences
-        target = self.files.tokenizers.target
-        requests = tuple(wishes.request(lines[index], place.first + index, target) for index in full) if asked else ()
         work = [(lines[index], encoded[index]) for index in full]
+        requests: tuple[Request, ...] = ()
+        if wishes.of_sentences:
+            asked = [(place.first + index, lines[index], encoded[index]) for index in full]
+            requests = self._requests(asked, wishes, task, place.name)
         made = self._made(work, wishes, replace(task, requests=requests), watch)
         if wishes.checks:
             made = self._checked(made, work, wishes, replace(task, requests=requests))
@@ -195,12 +194,26 @@ class Translator:
         if failure is not None:
             raise failure
 
+    def _requests(
+        self, asked: Sequence[tuple[int, str, list[int]]], wishes: Wishes, task: Task, name: str
+    ) -> tuple[Request, ...]:
+        """What lines, given by their numbers, texts and ids, are asked for; each must have room in its translation."""
+        tokenizer = self.files.tokenizers.target
+        requests = []
+        for number, line, ids in asked:
+            request = wishes.request(line, number, tokenizer)
+            reason = no_room(request, task.options, len(ids), tokenizer)
+            if reason is not None:
+                raise SightlineError(f"{name}, line {number}: {reason}")
+            requests.append(request)
+        return tuple(requests)
+
     def _made(
         self, work: Sequence[tuple[str, list[int]]], wishes: Wishes, task: Task, watch: Watch
     ) -> list[Translation]:
         """Translations of lines and their ids, in their order."""
         told = _for_engine(task)
-        found = self.engines.for_task(told).search([ids for _, ids in work], told, watch)
+        found = self.engines.search([ids for _, ids in work], told, watch)
         kept: list[list[tuple[Translation, Hypothesis]]] = []
         for (line, _), hypotheses in zip(work, found, strict=True):
             every = [(self._translation(line, hypothesis, wishes), hypothesis) for hypothesis in hypotheses]
@@ -213,13 +226,17 @@ class Translator:
         result = []
         for every in kept:
             best, *others = [next(rest) for _ in every]
-            result.append(replace(best, others=others))
+            result.append(replace(best, others=others) if others else best)
         return result
 
     def _checked(
         self, made: list[Translation], work: list[tuple[str, list[int]]], wishes: Wishes, task: Task
     ) -> list[Translation]:
         """The translations with the signs that they are bad; with `retry`, the better of two attempts at those."""
+        from sightline import expectations
+        from sightline.failures import detect
+        from sightline.retries import with_retries
+
         expected = expectations.load(self.files.path)
         if not wishes.retry:
             return [replace(one, flags=detect(one, expected)) for one in made]
@@ -229,7 +246,7 @@ class Translator:
             part = replace(task, options=settings, requests=requests)
             return self._made([work[place] for place in places], wishes, part, lambda count: None)
 
-        return with_retries(self, made, task.options, expected, again)
+        return with_retries(self, made, task.options, expected, again, task.requests)
 
     def _encode(self, lines: list[str], place: _Place) -> tuple[list[list[int]], SightlineError | None]:
         """Ids with their end symbols of the lines before the first that is too long, and what is wrong with that."""
@@ -253,7 +270,7 @@ class Translator:
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
             ids=hypothesis.tokens,
-            tokens=[tokenizer.piece(token) for token in hypothesis.tokens],
+            tokens=tokenizer.names(hypothesis.tokens),
             token_log_probs=hypothesis.token_log_probs,
             finished=hypothesis.finished,
             terms=wishes.glossary.honoured(line, text, tokenizer) if wishes.glossary else None,
@@ -294,15 +311,22 @@ class Translator:
         return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
 
 
-def load(folder: str | Path, device: str | None = None, engine: str = AUTO, compute: str | None = None) -> Translator:
+def load(
+    folder: str | Path,
+    device: str | None = None,
+    engine: str = AUTO,
+    compute: str | None = None,
+    shortlist: bool = True,
+) -> Translator:
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
     the fastest that can do what it is asked. `compute` is the type to compute in (default: float32, or what an
-    export was quantised to): int8 is faster and nearly as good.
+    export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical shortlist
+    that an export may have.
     """
     files = open_files(Path(folder))
-    engines = Engines(files, engine, device, compute)
+    engines = Engines(files, engine, device, compute, shortlist)
     engines.first()
     return Translator(files, engines)
 
@@ -326,7 +350,9 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
     chosen = {name: value for name, value in config.search.model_dump().items() if name in fields}
     chosen |= {name: value for name, value in options.items() if value is not None}
     strategy = chosen.get("strategy")
-    if strategy == "greedy":  # the same by another name, which every engine knows
+    if strategy == "greedy":
+        SearchOptions(**chosen)  # tells what greedy search cannot do by its own name
+        # The rest is the same by another name, which every engine knows.
         chosen |= {"strategy": "beam", "beam": 1}
     elif strategy in (None, "beam", "mbr") and 1 <= chosen["beam"] < chosen.get("n_best", 1):
         chosen["beam"] = chosen["n_best"]

@@ -120,6 +120,7 @@ def test_models_side_by_side(command: Command, trained: Any, pairs: Path, tmp_pa
     assert (done.code, done.err) == (0, "")
     models = page_data(tmp_path / "page.html")["sentences"][0]["models"]
     assert [model["name"] for model in models] == ["bahdanau", "luong", "seq2seq"]
+    assert models[0]["note"] == "each word's row: as it was about to be written"
     assert models[2]["note"] == "this model has no attention to show"
     assert models[0]["heads"] == [1]
 

@@ -22,7 +22,7 @@ from sightline.training.checkpoints import Keep, best_checkpoints, last_checkpoi
 from sightline.training.moving_average import MovingAverage, replaced
 from sightline.training.run import train
 from tests.commands import Command, settings, tiny
-from tests.test_checkpoints import trained
+from tests.test_checkpoints import adam, trained
 from tests.test_training import Run, Toy, ToyData, stopped_at
 
 
@@ -193,7 +193,7 @@ def test_a_mean_of_different_models_is_refused(tmp_path: Path) -> None:
     first, optimizer = trained()
     one = save_checkpoint(tmp_path / "one", 1, first, optimizer, {})
     other = nn.Linear(2, 2)
-    two = save_checkpoint(tmp_path / "two", 1, other, torch.optim.AdamW(other.parameters()), {})
+    two = save_checkpoint(tmp_path / "two", 1, other, adam(*other.parameters()), {})
     with pytest.raises(SightlineError, match="other names or shapes"):
         average_weights([one, two])
 

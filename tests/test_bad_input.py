@@ -50,6 +50,20 @@ def test_missing_file(line: list[str], command: Command, model: Path, tmp_path: 
     assert not (tmp_path / "model").exists()
 
 
+def test_places_that_are_not_what_they_should_be(command: Command, model: Path, tmp_path: Path) -> None:
+    pairs = write_tsv(tmp_path / "pairs.tsv", letters(10))
+    told = command("train", "--pairs", pairs, "--output", pairs / "below" / "model").mistake()
+    assert "cannot make the folder: pairs.tsv is a file; choose another place" in told
+    told = command("train", "--pairs", tmp_path, "--output", tmp_path / "out").mistake()
+    assert told.endswith("this is a folder; name a file of pairs in it")
+    told = command("translate", model, pairs, "--output", pairs / "out.txt").mistake()
+    assert "cannot write: what should be its folder is a file" in told
+    told = command("translate", model.parent).mistake()
+    assert "not a model folder: it has no config.yaml; did you mean" in told
+    told = command("align", model, "--pairs", pairs, "--compare", model).mistake()
+    assert "--compare needs --html FILE" in told
+
+
 @pytest.mark.parametrize("name", ["train", "evaluate", "align"])
 def test_unequal_line_counts(name: str, command: Command, model: Path, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "s", ["a", "b", "c"])
@@ -161,7 +175,7 @@ def test_gzip_without_its_name(command: Command, tmp_path: Path) -> None:
         (["--target", "a"], "a is one side only"),
         (["--pairs", "p.tsv", "--source", "a"], "not both"),
         (["--pairs", "p.tsv", "--valid-source", "a"], "a is one side only"),
-        (["--pairs", "."], "must end in .tsv"),
+        (["--pairs", "."], ".: this is a folder; name a file of pairs in it"),
         (["--source", ".", "--target", "."], "this is a folder, name a file"),
     ],
 )
@@ -236,7 +250,10 @@ def test_nothing_to_validate_with(command: Command, toy_pairs: Path, tmp_path: P
         (["--seed", str(2**70)], "training.seed = "),
         (["--outptu", "x"], "No such option: --outptu; did you mean --output? (see sightline train --help)"),
         (["--bogus"], "No such option: --bogus (see sightline train --help)"),
-        (["no.yaml"], "no.yaml: cannot read the configuration: No such file"),
+        (["no.yaml"], "no.yaml: no such file; `sightline config RECIPE > no.yaml` writes one to start from"),
+        (["--recipe", "seq2seq", "--set", "model.attention.score=dot"], "has no such choice, only bahdanau and luong"),
+        (["--set", "model.decoder.input_feeding=false"], "the recipe transformer has no such choice, only luong"),
+        (["my.tsv"], "my.tsv: not a configuration (.yaml); text to train on goes after --pairs or --source"),
         (["bad.yaml"], "bad.yaml: unknown key 'trainig'; did you mean 'training'?"),
         (["broken.yaml"], "broken.yaml, line 2: not valid YAML"),
         (["list.yaml"], "list.yaml: expected sections with keys"),

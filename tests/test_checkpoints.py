@@ -14,6 +14,7 @@ from torch import nn
 from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.training import checkpoints
+from sightline.training.adam import AdamW
 from sightline.training.checkpoints import (
     Keep,
     latest,
@@ -24,6 +25,7 @@ from sightline.training.checkpoints import (
     save_weights,
 )
 from sightline.training.resume import check_settings, lasting_settings
+from tests.commands import WAITS
 
 
 class Toy(nn.Module):
@@ -44,10 +46,14 @@ class Toy(nn.Module):
         return result
 
 
-def trained(steps: int = 3, seed: int = 1) -> tuple[Toy, torch.optim.Optimizer]:
+def adam(*parameters: nn.Parameter) -> AdamW:
+    return AdamW([{"params": list(parameters), "weight_decay": 0.01, "lr": 0.1}], (0.9, 0.999), 1e-8)
+
+
+def trained(steps: int = 3, seed: int = 1) -> tuple[Toy, AdamW]:
     torch.manual_seed(seed)
     model = Toy()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    optimizer = adam(*model.parameters())
     for _ in range(steps):
         optimizer.zero_grad()
         model(torch.randint(6, (5,))).square().sum().backward()
@@ -177,9 +183,9 @@ def test_a_checkpoint_of_another_model_or_format(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path, 1, model, optimizer, {})
     other = Toy(width=3)
     with pytest.raises(SightlineError, match="belong to another config"):
-        load_checkpoint(path, other, torch.optim.AdamW(other.parameters()))
+        load_checkpoint(path, other, adam(*other.parameters()))
     with pytest.raises(SightlineError, match="does not fit the model"):
-        load_checkpoint(path, model, torch.optim.AdamW([model.middle.bias]))
+        load_checkpoint(path, model, adam(model.middle.bias))
     document = json.loads((path / "trainer.json").read_text())
     del document["checksum"]
     document["format"] = 99
@@ -244,12 +250,13 @@ from pathlib import Path
 import torch
 from torch import nn
 from sightline.training import checkpoints
+from sightline.training.adam import AdamW
 
 torch.set_num_threads(1)
 os.fsync = lambda descriptor: None  # a killed process, unlike a power cut, loses nothing it has written
 folder = Path(sys.argv[1])
 model = nn.Linear(3, 2)
-optimizer = torch.optim.AdamW(model.parameters())
+optimizer = AdamW([{"params": [*model.parameters()], "weight_decay": 0.0, "lr": 0.1}], (0.9, 0.999), 1e-8)
 model(torch.ones(1, 3)).sum().backward()
 optimizer.step()
 left = 0
@@ -323,7 +330,7 @@ print(*steps)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_kill_at_any_moment_of_a_write(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path / "checkpoints")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAITS, check=False)
     assert done.returncode == 0, done.stderr
     steps = [int(step) for step in done.stdout.split()]
     assert len(steps) > 20

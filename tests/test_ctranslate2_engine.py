@@ -8,96 +8,28 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import sightline
 from sightline.config import AlignmentConfig, build_config, merge
 from sightline.engines.base import Task
 from sightline.engines.choice import Engines
-from sightline.engines.ctranslate2 import CTranslate2Engine
+from sightline.engines.ctranslate2 import CTranslate2Engine, _batches
 from sightline.engines.pytorch import PyTorchEngine
 from sightline.errors import SightlineError
-from sightline.folder import ModelFiles, Tokenizers, open_files, save_config, save_model, save_tokenizers
-from sightline.hypothesis import Hypothesis, Request, SearchOptions
+from sightline.folder import Tokenizers, open_files, save_config, save_model, save_tokenizers
+from sightline.hypothesis import Request
 from sightline.interop import ctranslate2 as conversion
 from sightline.interop.kept import KEPT
 from sightline.interop.model_bin import quantise
 from sightline.models import build_model
 from sightline.text import EOS, CharacterTokenizer, WordTokenizer
 from tests.commands import letters, tiny
-
-WORDS = [f"w{number}" for number in range(40)]
-SIZES: dict[str, Any] = {
-    "embedding": 16,
-    "encoder": {"layers": 2, "heads": 2, "feedforward": 24},
-    "decoder": {"layers": 2, "heads": 4, "feedforward": 24},
-}
-# Weights as they come make a model sure of nothing; larger ones make it choose, and end.
-STRENGTH = 3.0
-
-
-def make_folder(path: Path, model: dict[str, Any], joint: bool = True, **sections: Any) -> Path:
-    """A Transformer of random weights with its tokenizers, in a folder."""
-    values = merge({"text": {"tokenizer": "word", "joint": joint}, "model": SIZES, **sections}, {"model": model})
-    config = build_config(values, "transformer")
-    source = WordTokenizer(WORDS, "nfc", False)
-    tokenizers = Tokenizers(source, source if joint else WordTokenizer(WORDS[:30], "nfc", False))
-    torch.manual_seed(5)
-    network = build_model(config.model, tokenizers.sizes)
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            parameter.mul_(STRENGTH if parameter.dim() > 1 else 1).add_(0.2 * torch.randn_like(parameter))
-            if name == "output.bias":
-                parameter[:3] -= 30  # as training has it: what never comes is not expected
-                parameter[EOS] += 6
-    path.mkdir()
-    save_tokenizers(path, tokenizers)
-    save_config(path, config)
-    save_model(path, network)
-    return path
-
-
-def sentences(files: ModelFiles, count: int = 24) -> list[list[int]]:
-    generator = np.random.default_rng(3)
-    size = files.tokenizers.source.size
-    return [[*generator.integers(4, size, generator.integers(1, 9)).tolist(), EOS] for _ in range(count)]
-
-
-def both(folder: Path, task: Task, sources: Sequence[list[int]] | None = None) -> None:
-    """The engines agree: tokens, scores, whether the limit cut them, and the token log-probabilities."""
-    files = open_files(folder)
-    given = sentences(files) if sources is None else sources
-    done: list[int] = []
-    ours, theirs = PyTorchEngine(files, "cpu"), CTranslate2Engine(files)
-    assert theirs.refuses(task) is None
-    expected, found = ours.search(given, task), theirs.search(given, task, done.append)
-    assert sum(done) == len(given)
-    for one, other in zip(expected, found, strict=True):
-        same(one, other, task)
-
-
-def same(expected: list[Hypothesis], found: list[Hypothesis], task: Task) -> None:
-    """Of several that the limit cut, the best one must be the same; which others there are may differ."""
-    assert [one.finished for one in found] == [one.finished for one in expected]
-    for place, (one, other) in enumerate(zip(found, expected, strict=True)):
-        if place and not one.finished:
-            continue
-        assert one.tokens == other.tokens
-        assert one.score == pytest.approx(other.score, abs=1e-4, rel=1e-4)
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
-        if task.token_scores:
-            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-3)
-
-
-def make_task(align: AlignmentConfig | None = None, token_scores: bool = False, **options: Any) -> Task:
-    return Task(SearchOptions(**options), align or AlignmentConfig(), (), align is not None, token_scores)
-
+from tests.engines import WORDS, both, make_folder, make_task, sentences
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "pre": {"norm_position": "pre"},
@@ -217,17 +149,36 @@ def test_alignments_through_the_translator(trained: Any) -> None:
     assert "pytorch" not in fast.engines.opened
 
 
+@pytest.mark.parametrize("alignment", [AlignmentConfig(), AlignmentConfig(layer=1, head=1)], ids=str)
+def test_weights_that_it_does_not_have_are_read_by_a_forced_pass(alignment: AlignmentConfig, folders: Any) -> None:
+    """A mean over layers, or another head than it was converted with: the faster engine searches all the same."""
+    fast, slow = (
+        sightline.load(folders("pre"), engine=engine).aligning_by(alignment) for engine in ("auto", "pytorch")
+    )
+    lines = [" ".join(WORDS[number : number + 4]) for number in range(12)]
+    for one, other in zip(fast.translate(lines), slow.translate(lines), strict=True):
+        assert (one.text, one.links) == (other.text, other.links)
+        assert one.weights is not None
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-4)
+    assert fast.engines.for_task(make_task(alignment)).name == "ctranslate2"
+
+
 @pytest.mark.parametrize(
     ("task", "told"),
     [
         (make_task(length_penalty="gnmt"), "rank by length_penalty=gnmt"),
-        (make_task(coverage_penalty=0.2), "search with coverage_penalty"),
-        (make_task(patience=float("inf")), "search with infinite patience"),
-        (make_task(min_length=3), "keep to min_length with a beam of more than 1"),
+        (make_task(coverage_penalty=0.2), "rank by a coverage_penalty"),
+        (make_task(groups=5), "divide a beam into groups=5"),
+        (make_task(strategy="sample"), "draw the samples that a seed and a sentence stand for"),
+        (make_task(strategy="mbr", samples=3), "draw the samples"),
+        (make_task(beam=1, repetition_penalty=1.2), "apply a repetition_penalty to probabilities"),
+        (make_task(min_length=3), "keep to min_length with a beam of more than 1 (with beam 1 it can)"),
+        (make_task(no_repeat=3), "keep to no_repeat with a beam"),
+        (make_task(forbidden=((5,),)), "keep to forbidden words with a beam"),
+        (make_task(requests=[Request(prefix=(5,))]), "keep to a prefix with a beam"),
+        (make_task(beam=1, requests=[Request(constraints=(((5,),),))]), "keep to a glossary, or to other constraints"),
         (make_task(max_extra=5000), "tokens with 2,013 positions"),
-        (make_task(AlignmentConfig()), "tell an alignment"),
-        (make_task(AlignmentConfig(layer=1, head=1)), "tell an alignment"),
-        (Task(SearchOptions(), AlignmentConfig(), (Request(prefix=(5,)),)), "keep to a prefix"),
+        (make_task(beam=1, requests=[Request(prefix=(5,) * 2013)]), "tokens with 2,013 positions"),
     ],
 )
 def test_what_it_refuses_goes_to_pytorch(task: Task, told: str, folders: Any) -> None:
@@ -298,6 +249,17 @@ def test_a_folder_that_cannot_be_written_to(trained: Any, tmp_path: Path, monkey
     translator = sightline.load(folder, engine="ctranslate2")
     assert translator.translate("a b c").text == "A B C"
     assert not list((folder / KEPT).iterdir())
+
+
+def test_batches_are_sorted_and_the_last_are_small() -> None:
+    lengths = np.array([3, 1, 2] * 40, dtype=np.int64)
+    found = _batches(lengths, 60)
+    assert sorted(index for part in found for index in part) == [*range(120)]
+    # Of 40, 30, 20, 20 and 10 rows the first two, which come last, are cut into parts of 10.
+    sizes = [(len(part), lengths[part].max()) for part in found]
+    assert sizes == [(10, 3), (20, 3), (20, 3), *[(10, 2)] * 3, *[(10, 1)] * 4]
+    assert _batches(lengths[:3], 60) == [[1, 2, 0]]
+    assert _batches(lengths[:0], 60) == []
 
 
 def test_entries_that_look_alike() -> None:

@@ -39,11 +39,13 @@ def test_the_demo_trains_once_and_then_goes_straight_on(
     assert all(sentence in first for sentence in demo.SENTENCES)
     page = (tmp_path / "demo" / "alignment.html").read_text(encoding="utf-8")
     assert "Tom" in page
+    assert any("only 6 updates in 1 minute, so the model is weak" in line for line in told)
+    assert any("demo --minutes 334" in line for line in told)
     weights = (tmp_path / "demo" / "model" / "model.safetensors").read_bytes()
 
     told.clear()
     demo.run_demo(tmp_path / "demo", 1.0, told.append)
-    assert any("trained already" in line for line in told)
+    assert any("trained already, with 6 updates" in line for line in told)
     assert capsys.readouterr().out == first
     assert (tmp_path / "demo" / "model" / "model.safetensors").read_bytes() == weights
 

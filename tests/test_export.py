@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import subprocess
 import sys
@@ -16,11 +18,13 @@ from hypothesis import strategies as st
 import sightline
 from sightline.config import AlignmentConfig
 from sightline.errors import SightlineError
+from sightline.evaluate import evaluate
 from sightline.folder import open_files, save_config
 from sightline.interop import weights as tensors
 from sightline.interop.kept import KEPT, is_export
 from sightline.interop.verified import agreement, edit_distance, export
 from sightline.readers import Pair
+from sightline.scoring import score
 from tests.commands import Command, letters, tiny, write_tsv
 
 HELD_OUT = [Pair(*pair) for pair in letters(30, seed=7)]
@@ -65,9 +69,13 @@ def test_what_an_export_holds(exported: Path, trained: Any) -> None:
 def test_an_export_translates_without_torch(exported: Path) -> None:
     code = (
         "import sys, sightline\n"
-        f"found = sightline.load({str(exported)!r}).translate(['a b c', 'h'])\n"
+        f"model = sightline.load({str(exported)!r})\n"
+        "found = model.translate(['a b c', 'h'])\n"
         "assert [one.text for one in found] == ['A B C', 'H'], found\n"
         "assert found[0].links, found\n"
+        "from sightline.evaluate import evaluate\n"
+        "from sightline.readers import Pair\n"
+        "evaluate(model, [Pair('a b', 'A B')], found[:1])\n"
         "sys.exit('torch' in sys.modules)\n"
     )
     root = Path(sightline.__file__).parent.parent
@@ -83,12 +91,32 @@ def test_an_export_serves_ctranslate2_alone(exported: Path) -> None:
     assert found.hypotheses == [["A", "B"]]
 
 
+@pytest.mark.parametrize(("quantization", "tolerance"), [("float32", 1e-4), ("int8", 0.1)])
+def test_an_export_is_scored_as_its_model_is(
+    quantization: str, tolerance: float, trained: Any, pairs: Path, tmp_path: Path, command: Command
+) -> None:
+    """Perplexity and scores are the engine's own; those of the PyTorch model are computed by it."""
+    model = sightline.load(trained("transformer"), engine="pytorch")
+    export(trained("transformer"), tmp_path / "out", "ctranslate2", HELD_OUT[:2], quantization, tolerance=100)
+    exported = sightline.load(tmp_path / "out")
+    expected, found = (
+        evaluate(one, HELD_OUT, one.stream([pair.source for pair in HELD_OUT])) for one in (model, exported)
+    )
+    assert found.perplexity == pytest.approx(expected.perplexity, rel=tolerance)
+    log_probs = [value for one in score(exported, HELD_OUT) for value in one.token_log_probs]
+    assert found.perplexity == pytest.approx(math.exp(-sum(log_probs) / len(log_probs)))
+    done = command("evaluate", tmp_path / "out", "--pairs", pairs, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["perplexity"] == pytest.approx(found.perplexity)
+    done = command("score", tmp_path / "out", "--pairs", pairs)
+    scores = [one.score for one in score(exported if quantization == "int8" else model, HELD_OUT)]
+    assert [float(line) for line in done.out.splitlines()] == pytest.approx(scores, abs=1e-3)
+
+
 def test_what_an_export_cannot_do(exported: Path, command: Command, tmp_path: Path) -> None:
     source = write_tsv(tmp_path / "pairs.tsv", HELD_OUT)
     assert "has no weights to look into" in command("align", exported, "--pairs", source).mistake()
-    with pytest.raises(
-        SightlineError, match=r"cannot search with coverage_penalty; the model that it was exported from"
-    ):
+    with pytest.raises(SightlineError, match=r"cannot rank by a coverage_penalty; the model that it was exported from"):
         sightline.load(exported).translate("a", coverage_penalty=0.3)
     with pytest.raises(SightlineError, match="has no weights to look into"):
         sightline.load(exported, engine="pytorch")

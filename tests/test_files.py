@@ -163,7 +163,7 @@ class TestWrite:
 
     def test_file_in_place_of_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "a").touch()
-        with pytest.raises(SightlineError, match=r"b\.txt: cannot write: Not a directory"):
+        with pytest.raises(SightlineError, match=r"b\.txt: cannot write: what should be its folder is a file"):
             write_text(tmp_path / "a" / "b.txt", "text")
 
     def test_full_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ class TestWrite:
             check_writable(tmp_path / "missing" / "new")
         with pytest.raises(SightlineError, match="cannot write: this is a folder"):
             check_writable(tmp_path)
-        with pytest.raises(SightlineError, match="cannot write: Not a directory"):
+        with pytest.raises(SightlineError, match="cannot write: what should be its folder is a file"):
             check_writable(tmp_path / "old" / "new")
 
     def test_errors_of_other_files_pass(self, tmp_path: Path) -> None:

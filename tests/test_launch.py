@@ -12,13 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.scaling import MODELS, Model, plan_from, tables
-from sightline.config import RunConfig, build_config
+from sightline.config import RunConfig
 from sightline.console import complain
 from sightline.launch import Launch, launched
-from sightline.models import build_model, parameter_count
 from sightline.sizes import Corpus, fill
-from sightline.text import Sizes
 from sightline.training.interrupts import Interrupted, Stop
 from sightline.training.ranks import Alone, portion, rank_seed, started, whole
 
@@ -90,21 +87,3 @@ def test_larger_updates_are_fewer() -> None:
     one, eight = (fill(RunConfig(), Corpus(300_000, 40_960_000, ranks=ranks)).training for ranks in (1, 8))
     assert one.max_steps is not None
     assert one.max_steps == 8 * (eight.max_steps or 0)
-
-
-# The plan for many GPUs
-
-
-def test_the_tables_of_the_document_are_the_scripts() -> None:
-    document = (Path(__file__).parent.parent / "docs" / "scaling.md").read_text(encoding="utf-8")
-    for table in tables(plan_from([])):
-        assert table in document
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
-def test_parameters_are_counted_right(model: Model) -> None:
-    side = {"layers": model.L, "heads": 8, "feedforward": model.f}
-    config = build_config({"model": {"embedding": model.d, "encoder": side, "decoder": side}}, "transformer")
-    with torch.device("meta"):
-        built = build_model(config.model, Sizes(model.V, model.V, True))
-    assert parameter_count(built) == model.parameters

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import builtins
 import tempfile
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow
 import pytest
 from pyarrow import parquet
 
+from sightline.sharding import cluster
 from tests.commands import Command, finish, letters, start, write_lines
 from tests.shards import told
 
@@ -41,6 +44,37 @@ def test_ray_gives_what_one_process_gives(
         assert (tmp_path / f"found{name}").read_bytes() == (tmp_path / f"expected{name}").read_bytes()
     assert len((tmp_path / "found").read_text().splitlines()) == 30
     assert not (tmp_path / "found.parts").exists()
+
+
+def test_a_node_that_is_slow_to_start_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself gives up after half a minute; the clock of this test is made to run."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 20 * seconds))
+    asked: list[str] = []
+
+    def get_node(address: str, node: str) -> str:
+        asked.append(node)
+        if now[0] < 200:
+            raise RuntimeError("This node has no information")
+        return "there"
+
+    services = SimpleNamespace(get_node=get_node)
+    with cluster._patient(services):
+        assert services.get_node("address", "node") == "there"
+    assert len(asked) > 30
+    assert services.get_node is get_node
+    now[0] = -10_000.0
+    with cluster._patient(services), pytest.raises(RuntimeError, match="no information"):
+        services.get_node("address", "node")
+    assert -10_000 + cluster.PATIENCE < now[0] < 200
+
+
+def test_a_ray_of_our_own_has_time_to_start() -> None:
+    own = cluster._settings({"RAY_USAGE_STATS_ENABLED": "1"})
+    assert set(own) == {*cluster.WAITING, *cluster.SETTINGS} - {"RAY_USAGE_STATS_ENABLED"}
+    assert (own["RAY_gcs_server_port_wait_time_s"], own["RAY_agent_register_timeout_ms"]) == ("600", "600000")
+    assert cluster._settings({"RAY_ADDRESS": "elsewhere:1"}) == cluster.SETTINGS
 
 
 def test_without_ray(command: Command, trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_more_steps_after_a_limit_of_time(begun: Callable[..., Path], command: C
     """The time is used up; steps more are what is asked for, so it no longer counts."""
     resume = ["train", "--output", begun(), "--resume"]
     done = command(*resume, "--max-steps", 50, "--max-minutes", 1e-9)
-    assert "its 0 minutes are used up; go on with a larger --max-minutes" in done.err
+    assert "its 0 minutes are used up; go on with more, counted from the first start, such as --max-minutes" in done.err
     assert "updates in" not in done.err
     assert "all 5 updates are done" in command(*resume, "--more-steps", 3).err
     done = command(*resume, "--more-steps", 3, "--max-minutes", 1e-9)

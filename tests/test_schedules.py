@@ -99,3 +99,16 @@ def test_schedule_of_a_configuration() -> None:
     assert schedule(config) == Schedule("linear", PEAK, 7, None, 120.0)
     with pytest.raises(SightlineError, match="no end"):
         schedule(TrainingConfig(learning_rate=PEAK, warmup=7))
+
+
+@pytest.mark.parametrize("kind", ["cosine", "linear", "constant", "inverse_sqrt"])
+def test_warm_up_ends_with_a_fifth_of_the_time(kind: str) -> None:
+    """A machine that makes an update in ten seconds would else never leave the warm-up of its 400 seconds."""
+    chosen = Schedule(kind, PEAK, WARMUP, max_seconds=400.0)
+    assert chosen.rate(1, 0.0) == pytest.approx(PEAK / WARMUP)
+    slow, unlimited = chosen.rate(5, 40.0), Schedule(kind, PEAK, WARMUP).rate(20)
+    falling = {"cosine": (1 + math.cos(0.1 * math.pi)) / 2, "linear": 0.9}.get(kind, 1.0)
+    assert slow == pytest.approx(unlimited * falling)  # half of the time for warm-up is over, so it stands at half
+    assert chosen.rate(9, 80.0) / falling > 0.85 * PEAK
+    # An update in a second: the updates end the warm-up first, and nothing changes.
+    assert chosen.rate(39, 39.0) / chosen.rate(40, 39.0) == pytest.approx(39 / 40)

@@ -98,10 +98,10 @@ def test_without_positions_only_the_order_is_missing(tmp_path: Path) -> None:
 def test_copying_long_strings_needs_attention(tmp_path: Path) -> None:
     generator = random.Random(1)
     train, valid = (
-        copy_pairs(generator, [generator.randint(4, 10) for _ in range(count)], SYMBOLS) for count in (6000, 100)
+        copy_pairs(generator, [generator.randint(4, 12) for _ in range(count)], SYMBOLS) for count in (6000, 100)
     )
     fresh = (
-        [pair for pair in copy_pairs(generator, [length] * 100, SYMBOLS) if pair not in train] for length in (5, 10)
+        [pair for pair in copy_pairs(generator, [length] * 100, SYMBOLS) if pair not in train] for length in (5, 12)
     )
     short, long = fresh
     attention, fixed = (Learnt(tmp_path, recipe, 350, train, valid) for recipe in ("luong", "seq2seq"))

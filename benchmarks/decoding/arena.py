@@ -68,6 +68,7 @@ class Arena:
             sizes=self.material.sizes(),
             engine=contender.engine,
             compute=contender.compute,
+            shortlist=contender.shortlist,
         )
         python = self.pythons.get(contender.adaptor, sys.executable) if contender.peer else sys.executable
         return [python, "-m", "benchmarks.decoding.worker", job.dumps()]

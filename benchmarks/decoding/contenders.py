@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Contender:
     """`adaptor` is its module and, of a peer, the name of its environment.
 
-    `engine` and `compute` are its settings; `rival` is the contender that does the same work without Sightline.
+    `engine`, `compute` and `shortlist` are its settings; `rival` is the contender that does the same work without
+    Sightline.
     """
 
     name: str
@@ -17,6 +18,7 @@ class Contender:
     about: str
     engine: str = ""
     compute: str = "float32"
+    shortlist: bool = False
     rival: str | None = None
     peer: bool = True
 
@@ -39,6 +41,25 @@ CONTENDERS = (
         "Sightline's CTranslate2 engine, int8",
         "ctranslate2",
         "int8",
+        rival="ctranslate2-int8",
+        peer=False,
+    ),
+    Contender(
+        "sightline-shortlist",
+        "sightline",
+        "the same with a lexical shortlist, float32",
+        "ctranslate2",
+        shortlist=True,
+        rival="ctranslate2",
+        peer=False,
+    ),
+    Contender(
+        "sightline-shortlist-int8",
+        "sightline",
+        "the same with a lexical shortlist, int8",
+        "ctranslate2",
+        "int8",
+        shortlist=True,
         rival="ctranslate2-int8",
         peer=False,
     ),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 HUGGINGFACE, PIECES = "huggingface", "pieces.spm"
 NO_EXPORT = "there is no export to "
+SHORTLISTED = "sightline-shortlist"
 CTRANSLATE2 = {"float32": "ctranslate2-float32", "int8": "ctranslate2-int8"}
 
 
@@ -17,7 +18,8 @@ class Job:
 
     `model`: the Sightline folder. `exports`: the folder of what was made of it, by the names above. `sets`: a JSON file
     of test sets, name to lines. `sizes`: layers, width, feedforward, heads and vocabulary, for a peer that builds its
-    own. `first`: the sentence that it translates before it says that it is ready.
+    own. `first`: the sentence that it translates before it says that it is ready. `shortlist`: whether Sightline should
+    take its export with a shortlist.
     """
 
     adaptor: str
@@ -29,6 +31,7 @@ class Job:
     sizes: dict[str, int] = field(default_factory=dict)
     engine: str = ""
     compute: str = "float32"
+    shortlist: bool = False
 
     def dumps(self) -> str:
         """As text for a command line."""

@@ -9,15 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding.job import CTRANSLATE2, HUGGINGFACE, PIECES, Case
+from benchmarks.decoding.job import CTRANSLATE2, HUGGINGFACE, PIECES, SHORTLISTED, Case
 from sightline import metrics
+from sightline.corpora import corpora_of, named_files
 from sightline.data import Pair, read_pairs
 from sightline.errors import SightlineError
 from sightline.folder import ModelFiles
-from sightline.interop import ctranslate2, huggingface
+from sightline.interop import ctranslate2, huggingface, shortlist
+from sightline.interop.verified import write_ctranslate2
 from sightline.text import SubwordTokenizer
 
 BEAMS = (1, 5)
+SHORT = ", first lines"
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Material:
             (self.exports / PIECES).write_bytes(tokenizer.content() + huggingface.WHOLE_SENTENCES)
         makers: dict[str, Callable[[Path], None]] = {
             HUGGINGFACE: partial(huggingface.export, self.files),
+            SHORTLISTED: self._shortlisted,
             **{
                 folder: partial(ctranslate2.convert, self.files, quantization=compute)
                 for compute, folder in CTRANSLATE2.items()
@@ -107,8 +111,13 @@ class Material:
                 failed[name] = str(error)
         return failed
 
-
-SHORT = ", first lines"
+    def _shortlisted(self, folder: Path) -> None:
+        """An export with a shortlist, learnt from the text that the model was trained with."""
+        data = self.files.config.data
+        if not all(path.is_file() for path in named_files(data)):
+            raise SightlineError("the text that the model was trained with is not where its configuration says")
+        pairs = (pair for corpus in corpora_of(data) for _, pair in corpus.files.read())
+        write_ctranslate2(self.files, folder, shortlist=shortlist.learn(pairs, self.files.tokenizers))
 
 
 def _short(name: str) -> str:

@@ -15,7 +15,7 @@ from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Decoded, Decoder
-from sightline.layers import FeedForward, Residual, Stack, make_norm
+from sightline.layers import FeedForward, Residual, Stack, make_norm, start_small
 from sightline.state import State
 
 
@@ -46,9 +46,13 @@ class TransformerDecoderLayer(nn.Module):
         states = self.around_cross(states, lambda x: self.cross(x, memory, mask))
         return self.around_feedforward(states, self.feedforward)
 
+    def last_matrices(self) -> list[nn.Linear]:
+        """What each sublayer ends with."""
+        return [self.self_attention.output, self.cross.output, self.feedforward.outer]
+
 
 class TransformerDecoder(Decoder):
-    """A stack of layers; pre-norm stacks end with one more normalisation.
+    """A stack of layers; pre-norm stacks end with one more normalisation, post-norm stacks start small.
 
     `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
     reports none and saves the work.
@@ -61,6 +65,8 @@ class TransformerDecoder(Decoder):
         self.layers = Stack(layers)
         self.width = layers[0].self_attention.width
         self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
+        if norm_position == "post":
+            start_small([matrix for layer in layers for matrix in layer.last_matrices()])
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sightline.config import AlignmentConfig
-from sightline.engines.base import Engine, Task
+from sightline.engines.base import Engine, Ids, Task, Watch
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
+from sightline.hypothesis import Hypothesis
 from sightline.interop.ctranslate2 import unsupported
 from sightline.interop.kept import for_ctranslate2, is_export
 from sightline.interop.weights import number
@@ -26,13 +27,15 @@ PYTORCH_TYPES = ("float32", "int8")
 class Engines:
     """The engines of one model. `wanted` is the name of one, or "auto": the fastest that can do the task.
 
-    `device` and `compute`, the type to compute in, are what the engines take.
+    `device` and `compute`, the type to compute in, are what the engines take; `shortlist`, whether to use the one that
+    an export may have, is for CTranslate2 alone.
     """
 
     files: ModelFiles
     wanted: str = AUTO
     device: str | None = None
     compute: str | None = None
+    shortlist: bool = True
     opened: dict[str, Engine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -65,6 +68,23 @@ class Engines:
         other = "the model that it was exported from" if is_export(self.files.path) else "the pytorch engine"
         raise SightlineError(f"the {name} engine cannot {reason}; {other} can")
 
+    def search(self, sources: Sequence[Ids], task: Task, watch: Watch) -> list[list[Hypothesis]]:
+        """Hypotheses of each source: see `Engine.search`.
+
+        Sentences that ask for nothing of their own are searched apart from those that do, since a faster engine may
+        do for them. A glossary has terms for few of the lines.
+        """
+        places = range(len(sources))
+        asking = [place for place in places if task.requests and task.requests[place].steers]
+        plain = sorted({*places} - {*asking})
+        found: dict[int, list[Hypothesis]] = {}
+        for part, requests in ((plain, ()), (asking, task.requests)):
+            if part:
+                own = replace(task, requests=tuple(requests[place] for place in part) if requests else ())
+                engine = self.for_task(own)
+                found.update(zip(part, engine.search([sources[place] for place in part], own, watch), strict=True))
+        return [found[place] for place in places]
+
     def first(self) -> Engine:
         """The engine that is tried first; what is wrong with a model's weights comes out here."""
         return self.get(self.names()[0])
@@ -72,7 +92,7 @@ class Engines:
     def get(self, name: str) -> Engine:
         """The engine of this name."""
         if name not in self.opened:
-            self.opened[name] = OPENERS[name](self.files, self.device, self.compute)
+            self.opened[name] = OPENERS[name](self)
         return self.opened[name]
 
     def inside(self) -> PyTorchEngine:
@@ -98,19 +118,19 @@ class Engines:
         return bool(ctranslate2.get_cuda_device_count())
 
 
-def _ctranslate2(files: ModelFiles, device: str | None, compute: str | None) -> Engine:
+def _ctranslate2(engines: Engines) -> Engine:
     from sightline.engines.ctranslate2 import CTranslate2Engine
 
-    return CTranslate2Engine(files, device, compute)
+    return CTranslate2Engine(engines.files, engines.device, engines.compute, engines.shortlist)
 
 
-def _pytorch(files: ModelFiles, device: str | None, compute: str | None) -> Engine:
+def _pytorch(engines: Engines) -> Engine:
     from sightline.engines.pytorch import PyTorchEngine
 
-    return PyTorchEngine(files, device, compute)
+    return PyTorchEngine(engines.files, engines.device, engines.compute)
 
 
-OPENERS: dict[str, Callable[[ModelFiles, str | None, str | None], Engine]] = {
+OPENERS: dict[str, Callable[[Engines], Engine]] = {
     "ctranslate2": _ctranslate2,
     "pytorch": _pytorch,
 }

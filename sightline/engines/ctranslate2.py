@@ -4,9 +4,15 @@ CTranslate2's search has the same rules as ours: of the 2K best continuations th
 the first K, and K finished hypotheses (times `patience`) end the search. What differs is seen to here:
 - it knows one length limit a call, so a batch gets its longest, and a sentence that went past its own, or was cut, is
   searched again with its own;
+- it knows no sequences that are forbidden at the beginning alone: a sentence that began so is searched again;
 - what it must not emit (padding, the start symbol, an end too soon) it leaves out before the softmax, which makes the
   rest a little more probable. Scores of tokens are therefore always computed anew from the whole distribution, and
-  sentence scores with them; without them a score is off by the probability of padding and start, next to nothing.
+  sentence scores with them; without them a score is off by the probability of padding and start, next to nothing;
+- what it cannot do with our results it refuses: see `differences.py`.
+
+An export may have a lexical shortlist. Then a search looks only at the target tokens that the sources of its batch
+bring, and scores that are not computed anew are off by the probability of all others. What is given is scored by the
+whole vocabulary: `token_log_probs` knows no shortlist.
 """
 
 from __future__ import annotations
@@ -14,18 +20,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sightline.data import ordered_batches
 from sightline.engines.base import Ids, Task, Watch
+from sightline.engines.differences import refusal, steered
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
-from sightline.hypothesis import Hypothesis, SearchOptions
+from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.interop import ctranslate2 as conversion
 from sightline.interop.kept import for_ctranslate2, is_export
 from sightline.interop.weights import number
@@ -34,9 +42,9 @@ from sightline.text import BOS, EOS, PAD
 
 # Tokens of a batch, times the beam: small enough to stay in a core's cache, and many batches keep all cores busy.
 BATCH_TOKENS = 2_000
+# The last batches are cut into so many smaller ones, of no fewer rows than this.
+LAST_BATCHES, LAST_PARTS, LAST_ROWS = 2, 4, 8
 BATCHES_A_WORKER = 3
-# What `search` has an answer to; any other option that is set makes the engine refuse.
-KNOWN = ("beam", "n_best", "length_penalty", "alpha", "min_length", "max_ratio", "max_extra", "max_length", "patience")
 # CTranslate2 stops early, by a rule of its own, when there is no length penalty: this one is none in all but name.
 NO_PENALTY = 1e-30
 
@@ -56,16 +64,29 @@ class Found:
         """Whether it has come to its end."""
         return self.ids[-1:] == [EOS]
 
+    def begins(self, ids: Ids) -> bool:
+        """Whether these are its first ids."""
+        return self.ids[: len(ids)] == list(ids)
+
+    def cut(self, limit: int) -> Found:
+        """No more than so many tokens of it, its end symbol not counted."""
+        if len(self.ids) - self.finished <= limit:
+            return self
+        return replace(self, ids=self.ids[:limit], attention=None if self.attention is None else self.attention[:limit])
+
 
 class CTranslate2Engine:
     """A model folder's weights in CTranslate2."""
 
     name = "ctranslate2"
 
-    def __init__(self, files: ModelFiles, device: str | None = None, compute: str | None = None) -> None:
+    def __init__(
+        self, files: ModelFiles, device: str | None = None, compute: str | None = None, shortlist: bool = True
+    ) -> None:
         """`device` is cpu (default), cuda or cuda:N; `compute` the type to compute in: float32, int8, int8_float32 …
 
         By default that is float32, with the same results as PyTorch's, or the type that an export was quantised to.
+        `shortlist`: whether to use the one that an export may have.
         """
         reason = None if is_export(files.path) else conversion.unsupported(files.config.model)
         if reason is not None:
@@ -74,8 +95,10 @@ class CTranslate2Engine:
         self.compute = compute or ("default" if is_export(files.path) else "float32")
         _check_compute(self.compute, self.place[0])
         self.source, self.about = for_ctranslate2(files)
-        self.source_names = conversion.names(files.tokenizers.source)
-        self.target_names = conversion.names(files.tokenizers.target)
+        self.shortlisted = shortlist and self.about.shortlist is not None
+        sides = files.tokenizers
+        self.source_names = conversion.names(sides.source)
+        self.target_names = self.source_names if sides.target is sides.source else conversion.names(sides.target)
         self.target_ids = {name: id for id, name in enumerate(self.target_names)}
 
     @cached_property
@@ -102,36 +125,30 @@ class CTranslate2Engine:
 
     def refuses(self, task: Task) -> str | None:
         """Everything that it cannot do with the results that the PyTorch engine gives."""
-        options, normal = task.options, SearchOptions()
-        for field in fields(options):
-            if field.name not in KNOWN and getattr(options, field.name) != getattr(normal, field.name):
-                return f"search with {field.name}"
-        if options.length_penalty not in ("average", "none"):
-            return f"rank by length_penalty={options.length_penalty}"
-        if not math.isfinite(options.patience):
-            return "search with infinite patience"
-        if options.min_length and options.beam > 1:
-            return "keep to min_length with a beam of more than 1"
-        if any(request.prefix or request.constraints for request in task.requests):
-            return "keep to a prefix or to constraints"
-        longest = _limit(min(self.files.config.search.max_source + 1, self.about.positions), options)
+        reason = refusal(task.options, task.requests)
+        if reason is not None:
+            return reason
+        most = task.options.limit(min(self.files.config.search.max_source + 1, self.about.positions))
+        longest = max([most, *(len(request.prefix) for request in task.requests)])
         if longest >= self.about.positions:
             return f"write translations of {longest:,} tokens with {self.about.positions:,} positions"
-        if task.align and not self._aligns(task) and not is_export(self.files.path):
-            return "tell an alignment that is a mean over several layers, or of another head than it was converted with"
         return None
 
     def search(self, sources: Sequence[Ids], task: Task, watch: Watch = lambda count: None) -> list[list[Hypothesis]]:
         """See `Engine`."""
         options = task.options
-        limits = [_limit(len(source), options) for source in sources]
+        limits = [options.limit(len(source)) for source in sources]
+        if task.requests:
+            limits = [max(limit, len(one.prefix)) for limit, one in zip(limits, task.requests, strict=True)]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        # The longest first, so that no worker is left with much to do when the others have ended.
-        batches = [part.tolist() for part in reversed(ordered_batches(lengths, max(1, BATCH_TOKENS // options.beam)))]
-        found = self._searched(sources, batches, limits, task, watch=watch)
-        found |= self._at_limit(sources, found, limits, task)
+        batches = _batches(lengths, max(1, BATCH_TOKENS // options.width))
+        found = self._found(sources, batches, limits, task, watch)
+        if any(phrase[0] == BOS for phrase in options.forbidden):
+            found |= self._begun_otherwise(sources, found, limits, task)
         every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
-        return self._scored(sources, every, options) if task.token_scores or options.min_length else every
+        # What a shortlist leaves out is missing from each hypothesis's score, and not the same of all.
+        inexact = steered(options, task.requests) or (self.shortlisted and options.n_best > 1)
+        return self._scored(sources, every, options) if task.token_scores or inexact else every
 
     def token_log_probs(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[list[float]]:
         """See `Engine`."""
@@ -169,13 +186,16 @@ class CTranslate2Engine:
 
         With `every`, all that a search was looking at when its limit cut it comes back, not only the n best.
         """
-        options = replace(task.options, beam=1, n_best=1) if greedy else task.options
-        beam = options.beam
-        enough = max(options.n_best, math.ceil(beam * options.patience)) + (beam if every and beam > 1 else 0)
+        options = replace(task.options, strategy="greedy", n_best=1) if greedy else task.options
+        beam = options.width
+        enough = _enough(options, most) + (beam if every and beam > 1 else 0)
         alpha = options.alpha if options.length_penalty == "average" else 0.0
+        prefixes = [list(task.requests[index].prefix) for index in part] if task.requests else []
+        never = [(PAD,), (BOS,), *(phrase for phrase in options.forbidden if phrase[0] != BOS)]
         return list(
             self.translator.translate_batch(
                 [self._names(sources[index]) for index in part],
+                [[self.target_names[id] for id in prefix] for prefix in prefixes] if any(prefixes) else None,
                 asynchronous=True,
                 beam_size=beam,
                 patience=enough / beam if beam > 1 else 1,
@@ -184,10 +204,12 @@ class CTranslate2Engine:
                 max_input_length=0,
                 max_decoding_length=most,
                 min_decoding_length=min(options.min_length, most),
-                suppress_sequences=[[self.target_names[id]] for id in (PAD, BOS)],
+                suppress_sequences=[[self.target_names[id] for id in phrase] for phrase in never],
+                no_repeat_ngram_size=options.no_repeat,
                 return_end_token=True,
                 return_scores=True,
                 return_attention=self._aligns(task),
+                use_vmap=self.shortlisted,
             )
         )
 
@@ -198,8 +220,23 @@ class CTranslate2Engine:
             rows = result.attention[place] if result.attention else None
             if rows is not None and first is not None:
                 rows = [first, *rows[1:]]
-            found.append(Found([self.target_ids[name] for name in tokens], score, rows))
+            ids = [self.target_ids[name] for name in tokens]
+            hypothesis = Found(ids, score, rows)
+            # Padding stands where nothing was allowed any more.
+            found.append(hypothesis.cut(ids.index(PAD)) if PAD in ids else hypothesis)
         return found
+
+    def _found(
+        self,
+        sources: Sequence[Ids],
+        batches: list[list[int]],
+        limits: list[int],
+        task: Task,
+        watch: Watch = lambda count: None,
+    ) -> dict[int, list[Found]]:
+        """The n best of every sentence, within its own limit."""
+        found = self._searched(sources, batches, limits, task, watch=watch)
+        return found | self._at_limit(sources, found, limits, task)
 
     def _searched(
         self,
@@ -213,7 +250,7 @@ class CTranslate2Engine:
         """What batches of sentences, searched side by side, come to; a batch has the limit of its longest sentence."""
         # Row 0 is the same for all hypotheses of a sentence, and of a beam's first step in a batch CTranslate2 gives
         # that of another sentence.
-        mend = self._aligns(task) and task.options.beam > 1
+        mend = self._aligns(task) and task.options.width > 1
 
         def start(part: list[int]) -> tuple[list[Any], list[Any]]:
             most = max(limits[index] for index in part) + 1
@@ -250,6 +287,32 @@ class CTranslate2Engine:
             done[index] += [one for one in cut.get(index, nothing) if not one.finished and one.ids not in known]
         return {index: each[:count] for index, each in done.items()}
 
+    def _begun_otherwise(
+        self, sources: Sequence[Ids], found: dict[int, list[Found]], limits: list[int], task: Task
+    ) -> dict[int, list[Found]]:
+        """What becomes of sentences that have begun with a sequence that is forbidden there: one hypothesis each.
+
+        All but the last token of the sequence stand. One step without what is forbidden now gives the token after
+        them, and from there the search goes on.
+        """
+        phrases = sorted((phrase[1:] for phrase in task.options.forbidden if phrase[0] == BOS), key=len)
+        changed: dict[int, list[Found]] = {}
+        for index, (best,) in found.items():
+            source, limit = [sources[index]], [limits[index]]
+            typed = len(task.requests[index].prefix) if task.requests else 0
+            while wrong := next((one for one in phrases if len(one) > typed and best.begins(one)), None):
+                now = tuple(one for one in phrases if one[:-1] == wrong[:-1])
+                options = replace(task.options, forbidden=(*task.options.forbidden, *now))
+                kept = replace(task, options=options, requests=(Request(wrong[:-1]),))
+                (best,) = self._searched(source, [[0]], [len(wrong) - 1], kept)[0]
+                if best.finished or not len(wrong) == len(best.ids) <= limit[0]:
+                    best = best.cut(limit[0])
+                else:
+                    going_on = replace(task, requests=(Request(tuple(best.ids)),))
+                    (best,) = self._found(source, [[0]], limit, going_on)[0]
+                changed[index] = [best]
+        return changed
+
     def _scored(
         self, sources: Sequence[Ids], found: list[list[Hypothesis]], options: SearchOptions
     ) -> list[list[Hypothesis]]:
@@ -270,6 +333,17 @@ class CTranslate2Engine:
         return result
 
 
+def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> list[list[int]]:
+    """Indices of sources in batches, the longest first and the last ones small, so that all workers end together."""
+    parts = ordered_batches(lengths, batch_tokens)
+    last = [
+        piece
+        for part in parts[:LAST_BATCHES]
+        for piece in np.array_split(part, max(1, min(LAST_PARTS, len(part) // LAST_ROWS)))
+    ]
+    return [part.tolist() for part in reversed([*last, *parts[LAST_BATCHES:]])]
+
+
 def _ahead(batches: list[list[int]], start: Callable[[list[int]], T]) -> Iterator[tuple[list[int], T]]:
     """Each batch with what was started for it: several at a time, so that no worker waits for the next.
 
@@ -284,23 +358,29 @@ def _ahead(batches: list[list[int]], start: Callable[[list[int]], T]) -> Iterato
 
 
 def _hypothesis(found: Found, options: SearchOptions) -> Hypothesis:
+    # Of GNMT's penalty CTranslate2 knows nothing: it gives the sum.
+    divided = options.length_penalty == "average"
+    total = found.score * (_penalty(len(found.ids), options) if divided else 1.0)
     return Hypothesis(
         tokens=found.ids[:-1] if found.finished else found.ids,
-        score=found.score,
-        log_prob=found.score * _penalty(len(found.ids), options),
+        score=total / _penalty(len(found.ids), options),
+        log_prob=total,
         token_log_probs=[],
         weights=None if found.attention is None else np.array(found.attention, dtype=np.float32),
         finished=found.finished,
     )
 
 
-def _limit(source: int, options: SearchOptions) -> int:
-    """The most tokens of a translation of so many source tokens, the end symbol of the source counted."""
-    most = max(int(source * options.max_ratio + options.max_extra), options.min_length)
-    return most if options.max_length is None else min(most, options.max_length)
+def _enough(options: SearchOptions, most: int) -> int:
+    """How many finished hypotheses end a search; of `most` steps none can finish more than its beam has."""
+    wanted = {"first": options.n_best, "enough": options.width * options.patience, "hopeless": math.inf}
+    return max(options.n_best, math.ceil(min(wanted[options.stopping], options.width * most)))
 
 
 def _penalty(length: int, options: SearchOptions) -> float:
+    """What `length_penalty` divides the log-probability of so many predictions by: see `search/processors.py`."""
+    if options.length_penalty == "gnmt":
+        return float(((5 + length) / 6) ** options.alpha)
     return float(max(length, 1) ** options.alpha) if options.length_penalty == "average" else 1.0
 
 

@@ -110,9 +110,9 @@ class PyTorchEngine:
         """See `Engine`."""
         return log_probs(self.folder, pairs, self.device)
 
-    def force(self, pairs: Sequence[tuple[str, str | list[int]]], weights: bool = True) -> list[Forced]:
+    def force(self, pairs: Sequence[tuple[str, str | list[int]]]) -> list[Forced]:
         """What the model sees of pairs whose targets are given: see `sightline.align.force`."""
-        return force(self.folder, pairs, self.device, weights)
+        return force(self.folder, pairs, self.device)
 
     def _report_weights(self, task: Task) -> None:
         """Only the coverage penalty needs a Transformer's weights at every step."""

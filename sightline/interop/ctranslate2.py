@@ -5,8 +5,9 @@ Shapes: V entries of a vocabulary, d width, H heads, d_k = d / H.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from sightline.files import make_folder, write_bytes
 from sightline.folder import ModelFiles, Tokenizers, weights_file
 from sightline.interop import weights as tensors
 from sightline.interop.model_bin import Variable, quantise, serialise
+from sightline.interop.shortlist import FILE as SHORTLIST
+from sightline.interop.shortlist import Shortlist
 from sightline.interop.weights import Array, Weights, number
 from sightline.tokenizers import BOS, EOS, SPECIAL_PIECES, UNK, Tokenizer
 
@@ -41,12 +44,14 @@ class About:
     """What a converted model can do, kept in its `config.json`.
 
     `positions`: the longest sequence, end symbol included. `layer` and `head`: the weights that its attention output
-    is read from (a head of None: the mean of all); both are None when that is none that was asked for.
+    is read from (a head of None: the mean of all); both are None when that is none that was asked for. `shortlist`: the
+    digest of its lexical shortlist, if it has one.
     """
 
     positions: int
     layer: int | None = None
     head: int | None = None
+    shortlist: str | None = None
 
     def aligns(self, alignment: AlignmentConfig, layers: int) -> bool:
         """Whether its attention output is what `alignment` asks for, in a decoder of so many layers."""
@@ -72,24 +77,33 @@ def unsupported(config: ModelConfig) -> str | None:
     return None
 
 
-def convert(files: ModelFiles, output: Path, quantization: str | None = None) -> None:
+def convert(
+    files: ModelFiles, output: Path, quantization: str | None = None, shortlist: Shortlist | None = None
+) -> None:
     """Writes the model into the folder `output` as CTranslate2 reads it.
 
-    `quantization` is one of `model_bin.QUANTIZATIONS`; float32 by default.
+    `quantization` is one of `model_bin.QUANTIZATIONS`; float32 by default. `shortlist` is what its searches will use.
     """
-    content = converted(files, quantization)
+    content = converted(files, quantization, shortlist)
     make_folder(output)
     for name, data in content.items():
         write_bytes(output / name, data)
 
 
-def converted(files: ModelFiles, quantization: str | None = None) -> dict[str, bytes]:
+def converted(
+    files: ModelFiles, quantization: str | None = None, shortlist: Shortlist | None = None
+) -> dict[str, bytes]:
     """The files of the converted model by name."""
     model, path = files.config.model, weights_file(files.path)
     weights = tensors.complete(tensors.read(path), model, files.tokenizers.sizes, path)
     about = describe(files.config)
+    lists: dict[str, bytes] = {}
+    if shortlist is not None:
+        lists[SHORTLIST] = shortlist.text(names(files.tokenizers.source), names(files.tokenizers.target)).encode()
+        about = replace(about, shortlist=hashlib.sha256(lists[SHORTLIST]).hexdigest())
     variables = quantise(make_variables(model, weights, about), quantization or "float32")
-    return {MODEL: serialise(variables), SETTINGS: _settings(model, about), **_vocabularies(files.tokenizers)}
+    vocabularies = _vocabularies(files.tokenizers)
+    return {MODEL: serialise(variables), SETTINGS: _settings(model, about), **vocabularies, **lists}
 
 
 def describe(config: RunConfig) -> About:

@@ -13,6 +13,7 @@ from sightline.errors import SightlineError
 from sightline.files import failure, sha256
 from sightline.folder import WEIGHTS, ModelFiles, weights_file
 from sightline.interop.ctranslate2 import MODEL, SETTINGS, VERSION, About, converted, describe, read_about
+from sightline.interop.shortlist import FILE as SHORTLIST
 
 KEPT = ".ctranslate2"
 
@@ -31,7 +32,9 @@ def for_ctranslate2(files: ModelFiles) -> tuple[Source, About]:
     Where the folder cannot be written to, the conversion stays in memory.
     """
     if is_export(files.path):
-        return files.path, _read_about(files.path / SETTINGS)
+        about = _read_about(files.path / SETTINGS)
+        _check_shortlist(files.path / SHORTLIST, about)
+        return files.path, about
     place = files.path / KEPT / _digest(files)
     about = describe(files.config)
     if (place / MODEL).is_file():
@@ -52,6 +55,19 @@ def _read_about(settings: Path) -> About:
     if about is None:
         raise SightlineError(f"{settings}: not the settings of an export by Sightline: export the model again")
     return about
+
+
+def _check_shortlist(path: Path, about: About) -> None:
+    """Refuses one that the export was not made with: CTranslate2 takes whatever it finds in the file."""
+    if about.shortlist is None:
+        return
+    if not path.is_file() or sha256(path) != about.shortlist:
+        what = (
+            "not the shortlist that this export was made with"
+            if path.is_file()
+            else "this export's shortlist is missing"
+        )
+        raise SightlineError(f"{path}: {what}: export the model again")
 
 
 def _digest(files: ModelFiles) -> str:

@@ -23,8 +23,10 @@ from sightline.errors import SightlineError, nearest
 from sightline.files import failure, write_text
 from sightline.folder import CARD, WEIGHTS, ModelFiles, open_files, save_config, save_tokenizers
 from sightline.interop import ctranslate2, huggingface
+from sightline.interop.shortlist import Shortlist
 from sightline.readers import Pair
 from sightline.significance import Comparison, compare
+from sightline.tokenizers import EOS
 from sightline.translator import Translator, load
 
 Decoder = Callable[[Sequence[str], Watch], list[tuple[str, list[int]]]]
@@ -101,39 +103,48 @@ def export(
     quantize: str | None = None,
     tolerance: float = TOLERANCE,
     watch: Watch = lambda count: None,
+    shortlist: Shortlist | None = None,
 ) -> Verification:
     """Makes `output` of the model folder `model`, verified on `pairs`; nothing is left of it when it loses too much.
 
-    `watch` is told of the sentences decoded: twice as many as there are pairs.
+    `watch` is told of the sentences decoded: twice as many as there are pairs. A `shortlist`, for CTranslate2 alone, is
+    what the export will search with, and is verified with it.
     """
     if to not in KINDS:
         raise SightlineError(f"--to {to}: {nearest(to, KINDS)}")
     if quantize is not None and to != "ctranslate2":
         raise SightlineError(f"--quantize {quantize} is for --to ctranslate2; a Hugging Face folder holds float32")
+    if shortlist is not None and to != "ctranslate2":
+        raise SightlineError("a shortlist is for --to ctranslate2; a Hugging Face folder has no place for it")
     files = open_files(model)
     with _growing(output) as partial:
-        (_write_ctranslate2 if to == "ctranslate2" else _write_huggingface)(files, partial, quantize)
+        if to == "ctranslate2":
+            write_ctranslate2(files, partial, quantize, shortlist)
+        else:
+            huggingface.export(files, partial)
         found = _verify(files, partial, to, pairs, watch)
+        if shortlist is not None:
+            found.notes.append(_told(shortlist, files, pairs, found.original.ids))
         write_text(partial / CARD, _card(files, to, quantize, found))
         if found.loss > tolerance:
+            larger = "a larger --shortlist-size " if shortlist else ""
             raise SightlineError(
                 f"the export loses {found.loss:.2f} BLEU on {len(pairs):,} sentences, more than the tolerance of "
-                f"{tolerance:g}: nothing was written; choose another --quantize, or a larger --tolerance"
+                f"{tolerance:g}: nothing was written; choose another --quantize, {larger}or a larger --tolerance"
             )
     return found
 
 
-def _write_ctranslate2(files: ModelFiles, output: Path, quantize: str | None) -> None:
+def write_ctranslate2(
+    files: ModelFiles, output: Path, quantize: str | None = None, shortlist: Shortlist | None = None
+) -> None:
+    """The export alone, without its card: `export` verifies it."""
     reason = ctranslate2.unsupported(files.config.model)
     if reason is not None:
         raise SightlineError(f"{files.path}: CTranslate2 cannot run {reason}")
-    ctranslate2.convert(files, output, quantize)
+    ctranslate2.convert(files, output, quantize, shortlist)
     save_tokenizers(output, files.tokenizers)
     save_config(output, files.config)
-
-
-def _write_huggingface(files: ModelFiles, output: Path, quantize: str | None) -> None:
-    huggingface.export(files, output)
 
 
 def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], watch: Watch) -> Verification:
@@ -153,6 +164,18 @@ def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], wat
         found = _decode(generator.translate, sources, output / WEIGHTS, watch)
     comparisons = compare(expected.texts, found.texts, references, files.config.training.bleu_tokenize)
     return Verification(expected, found, comparisons, notes)
+
+
+def _told(shortlist: Shortlist, files: ModelFiles, pairs: Sequence[Pair], own: Sequence[list[int]]) -> str:
+    """How much of the vocabulary a shortlist leaves to a sentence, and how much of what is written is in it."""
+    sources = [[*files.tokenizers.source.encode(pair.source), EOS] for pair in pairs]
+    references = [files.tokenizers.target.encode(pair.target) for pair in pairs]
+    left = sum(len(shortlist.allowed(source)) for source in sources) / max(len(sources), 1)
+    shares = [shortlist.share(zip(sources, written, strict=True)) for written in (own, references)]
+    return (
+        f"shortlist: {left:,.0f} of {files.tokenizers.target.size:,} entries a sentence; it has {shares[0]:.2%} of the "
+        f"tokens that the model writes without it, {shares[1]:.2%} of the references'"
+    )
 
 
 def _translations(translator: Translator) -> Decoder:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import time
 import warnings
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,15 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
+}
+# A Ray of our own may take so many seconds for what it does in one or two on an idle machine. By itself it gives its
+# servers and workers 30 to 60, and a machine with much else to do is then told that it has none.
+PATIENCE = 600
+WAITING = {
+    "RAY_gcs_server_port_wait_time_s": PATIENCE,
+    "RAY_raylet_start_wait_time_s": PATIENCE,
+    "RAY_worker_register_timeout_seconds": PATIENCE,
+    "RAY_agent_register_timeout_ms": 1000 * PATIENCE,
 }
 SHARD, ANSWER = "shard", "answer"  # columns of pickled values: both ends are ours
 
@@ -150,14 +160,46 @@ def _start(ray: Any, workers: int | None) -> None:
             ray.init(**quiet)
         else:
             processors = max(available_processors(), workers or 1)
-            ray.init("local", num_cpus=processors, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+            with _patient(ray._private.services):
+                ray.init("local", num_cpus=processors, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     except Exception as error:  # Ray raises all kinds
         raise SightlineError(f"Ray could not be started: {(str(error).splitlines() or [''])[0]}") from None
 
 
+@contextmanager
+def _patient(services: Any) -> Iterator[None]:
+    """While a Ray starts, asking for its node waits until there is one.
+
+    That is the one limit which Ray has no setting for: it asks again for 30 seconds and then gives up.
+    """
+    ask = services.get_node
+
+    def wait(*arguments: Any) -> Any:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ask(*arguments)
+            except RuntimeError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+    services.get_node = wait
+    try:
+        yield
+    finally:
+        services.get_node = ask
+
+
+def _settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """What Ray's environment is to have beside what it has. A cluster of others that is not there is told soon."""
+    waiting = {} if environment.get("RAY_ADDRESS") else WAITING
+    wanted = {name: str(value) for name, value in {**SETTINGS, **waiting}.items()}
+    return {name: value for name, value in wanted.items() if name not in environment}
+
+
 def _imported() -> Any:
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
+    os.environ.update(_settings(os.environ))
     try:
         import ray
         import ray.data

@@ -10,6 +10,7 @@ from sightline import __version__
 from sightline.errors import SightlineError
 from sightline.files import failure, sha256
 from sightline.folder import CONFIG, read_config, weights_file
+from sightline.interop.shortlist import FILE as SHORTLIST
 from sightline.sharding.job import Job
 
 WEIGHTS = ("model.safetensors", "model.bin")  # PyTorch's and CTranslate2's; an export has the second alone
@@ -55,7 +56,8 @@ def model_digests(folder: Path) -> dict[str, str]:
     """Digests of the files that a translation depends on; the tokenizers' are in the configuration, and checked."""
     read_config(folder)
     weights = [folder / name for name in WEIGHTS if (folder / name).is_file()] or [weights_file(folder)]
-    return {path.name: sha256(path) for path in (folder / CONFIG, *weights)}
+    lists = [folder / SHORTLIST] if (folder / SHORTLIST).is_file() else []
+    return {path.name: sha256(path) for path in (folder / CONFIG, *weights, *lists)}
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:

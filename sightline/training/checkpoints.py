@@ -30,6 +30,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from sightline.errors import SightlineError
+from sightline.training.adam import AdamW
 from sightline.training.random_states import random_states, restore_random_states
 from sightline.training.ranks import Alone, Ranks, portion
 
@@ -79,7 +80,7 @@ def save_checkpoint(
     folder: Path,
     step: int,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: AdamW,
     trainer: Mapping[str, Any],
     keep: Keep = NEWEST,
     moving_average: Mapping[str, Tensor] | None = None,
@@ -175,7 +176,7 @@ def read_trainer(path: Path) -> dict[str, Any]:
 def load_checkpoint(
     path: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: AdamW,
     moving_average: Mapping[str, Tensor] | None = None,
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:
@@ -253,7 +254,7 @@ def _check_shapes(loaded: dict[str, Tensor], own: Mapping[str, Tensor], path: Pa
         raise SightlineError(f"{path}: its tensors do not fit the model: the checkpoint belongs to another config")
 
 
-def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _moments(model: nn.Module, optimizer: AdamW) -> dict[str, Tensor]:
     tensors = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -261,21 +262,22 @@ def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     return tensors
 
 
-def _fill_moments(model: nn.Module, optimizer: torch.optim.Optimizer, loaded: dict[str, Tensor], path: Path) -> None:
-    """Through the optimizer's own `load_state_dict`, which knows on which device each of them belongs."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    order = [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
+def _fill_moments(model: nn.Module, optimizer: AdamW, loaded: dict[str, Tensor], path: Path) -> None:
+    """Replaces all that the optimizer remembers; each moment goes where its parameter is."""
     parameters = dict(model.named_parameters())
-    state: dict[int, dict[str, Tensor]] = {}
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    state: dict[Tensor, dict[str, Tensor]] = {}
     for full_name, value in loaded.items():
         key, _, name = full_name.partition("/")
-        if name not in order or (value.dim() > 0 and value.shape != parameters[name].shape):
+        parameter = parameters.get(name)
+        if parameter is None or id(parameter) not in moved or (value.dim() > 0 and value.shape != parameter.shape):
             raise SightlineError(
                 f"{path}: {full_name} does not fit the model: the checkpoint belongs to another config"
             )
-        fitting = portion(value, parameters[name]) if value.dim() > 0 else value
-        state.setdefault(order.index(name), {})[key] = fitting
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        fitting = portion(value, parameter) if value.dim() > 0 else value
+        state.setdefault(parameter, {})[key] = fitting.to(parameter.device)
+    optimizer.state.clear()
+    optimizer.state.update(state)
 
 
 # Files and folders

@@ -20,6 +20,7 @@ from sightline.batch import Batch
 from sightline.config import TrainingConfig
 from sightline.errors import SightlineError
 from sightline.training import side_by_side
+from sightline.training.adam import AdamW
 from sightline.training.averages import CROSS_ENTROPY, Averages, evaluating
 from sightline.training.averaging import average_weights, chosen_checkpoints, kept
 from sightline.training.checkpoints import CHECKPOINTS, latest, load_checkpoint, save_checkpoint, step_of
@@ -40,15 +41,14 @@ METRICS = "metrics.jsonl"
 SKIPS_ALLOWED = 20
 
 
-def build_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW, in its fused form where there is one; biases and gains (vectors) do not decay."""
+def build_optimizer(model: nn.Module, config: TrainingConfig) -> AdamW:
+    """AdamW; biases and gains (vectors) do not decay."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    fused = all(parameter.device.type in ("cpu", "cuda") for parameter in parameters)
-    return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=fused)
+    return AdamW(groups, config.betas, config.epsilon)
 
 
 class Trainer:
@@ -254,7 +254,7 @@ class Trainer:
             self._window.norms += length
         else:
             self._skip(suspects(batches, each))
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         tokens = self.ranks.settle(token_count(batches))
         state.tokens += tokens
         self._account(tokens, started, loss, rate)

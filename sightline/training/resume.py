@@ -103,7 +103,9 @@ def going_on(checkpoint: Path, config: TrainingConfig, ranks: int = 1) -> list[s
     elif config.max_steps is not None and step >= config.max_steps:
         lines.append(f"its {config.max_steps:,} updates are done; go on with --more-steps N")
     elif config.max_minutes is not None and seconds >= config.max_minutes * 60:
-        lines.append(f"its {told_minutes(config.max_minutes)} are used up; go on with a larger --max-minutes")
+        more = f"--max-minutes {2 * config.max_minutes:g}"
+        used = told_minutes(config.max_minutes)
+        lines.append(f"its {used} are used up; go on with more, counted from the first start, such as {more}")
     else:
         lines += _jump(step, seconds, state.get("rate"), config)
     return lines

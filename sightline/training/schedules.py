@@ -1,6 +1,7 @@
 """The learning rate of each update: pure functions of the step, counted from 1, and of the time where that is limited.
 
-Every schedule warms up linearly over `warmup` updates to `peak`, its highest rate; they differ in how it falls.
+Every schedule warms up linearly over `warmup` updates to `peak`, its highest rate; they differ in how it falls. Where
+the time is limited, warm-up ends with a fifth of it at the latest: a slow machine makes few updates.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ def budget_used(step: int, elapsed: float, warmup: int, max_steps: int | None, m
 class Schedule:
     """One run's learning rates. `peak` is the highest; cosine and linear end at zero with the budget."""
 
+    LONGEST_WARMUP = 0.2  # of a time limit
+
     kind: str
     peak: float
     warmup: int
@@ -69,13 +72,21 @@ class Schedule:
         """The learning rate of update `step` (from 1), begun after `elapsed` seconds of training."""
         if step < 1:
             raise ValueError("steps count from 1")
+        used = budget_used(step, elapsed, self.warmup, self.max_steps, self.max_seconds)
+        step = self._warmed(step, elapsed)
         if self.kind in ("inverse_sqrt", "noam"):  # the peak tells them apart: see noam_peak
             return inverse_sqrt(step, self.peak, self.warmup)
         if self.kind == "constant":
             return constant(step, self.peak, self.warmup)
-        used = budget_used(step, elapsed, self.warmup, self.max_steps, self.max_seconds)
         decay = cosine if self.kind == "cosine" else linear
         return decay(step, self.peak, self.warmup, used)
+
+    def _warmed(self, step: int, elapsed: float) -> int:
+        """The update that warm-up has reached: `step`, or a later one where the time for warm-up runs out."""
+        if self.max_seconds is None or step >= self.warmup:
+            return step
+        share = min(1.0, elapsed / (self.LONGEST_WARMUP * self.max_seconds))
+        return max(step, int(share * self.warmup))
 
 
 def schedule(config: TrainingConfig) -> Schedule:

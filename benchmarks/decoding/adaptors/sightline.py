@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import sightline
-from benchmarks.decoding.job import Job, Written
+from benchmarks.decoding.job import NO_EXPORT, SHORTLISTED, Job, Written
 from benchmarks.speed.turns import Missing
 from sightline.errors import SightlineError
 
@@ -14,8 +15,11 @@ class Translating:
     """One engine."""
 
     def __init__(self, job: Job) -> None:
+        folder = Path(job.exports) / SHORTLISTED if job.shortlist else Path(job.model)
+        if job.shortlist and not folder.is_dir():
+            raise Missing(f"{NO_EXPORT}{SHORTLISTED}")
         try:
-            self.translator = sightline.load(job.model, engine=job.engine, compute=job.compute)
+            self.translator = sightline.load(folder, engine=job.engine, compute=job.compute)
         except SightlineError as error:
             raise Missing(str(error)) from None
         self.about: dict[str, Any] = {"version": f"sightline {sightline.__version__}"}
