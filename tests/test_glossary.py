@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -234,23 +233,6 @@ def test_an_empty_word_cannot_be_forbidden() -> None:
 
 
 # Files.
-
-
-def test_the_examples_of_the_documentation_run() -> None:
-    page = Path(__file__).parent.parent / "docs" / "decoding" / "controls.md"
-    subject = tokenizer("bpe")
-    names = {
-        "model": WriterModel(subject.size, subject.encode("Das Auto steht in der Garage")),
-        "batch": Batch((pad([[5] * 12, [6] * 9], PAD),)),
-        "source": ["The car is in the garage", "The cars are not."],
-        "tokenizer": subject,
-    }
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 7
-    for block in blocks:
-        exec(block, names)
-    found = names["found"]
-    assert found[0][0].honoured == (True,)  # type: ignore[index]
 
 
 def test_reading_a_glossary(tmp_path: Path) -> None:
