@@ -18,17 +18,19 @@ class Int8Product:
     """`x Wᵀ + b`: W `(o, i)` in integers with a scale for each output, x in integers with a scale for each row.
 
     A row's own scale costs one more pass over the outputs, and keeps what comes out for a row independent of its
-    neighbours. torch's older functions for quantised tensors, which do neither, are on their way out.
+    neighbours. torch's older functions for quantised tensors, which have one scale for all rows, are on their way out.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
-            raise SightlineError("int8 needs a CPU and a build of torch with oneDNN: leave out compute=int8")
         weight, self.bias = weight.detach().float(), bias.detach().float()
         self.scales = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / 127  # (o,)
         self.zeros = torch.zeros(len(weight), dtype=torch.long)
         whole = (weight / self.scales[:, None]).round().to(torch.int8)
-        self.packed = torch.ops.onednn.qlinear_prepack(whole, None)
+        try:
+            self.packed = torch.ops.onednn.qlinear_prepack(whole, None)
+            self(weight[:1])  # what this torch cannot do is told now, not in the midst of a translation
+        except (AttributeError, NotImplementedError, RuntimeError):
+            raise SightlineError("int8 needs a CPU and a torch with oneDNN's products: leave out compute=int8") from None
 
     def __call__(self, rows: Tensor) -> Tensor:
         """`(R, i)` to `(R, o)`."""

@@ -51,6 +51,8 @@ TOKENS_AT_ONCE = 1024
 class EncoderDecoder(nn.Module):
     """Reads a source, writes a target: `loss` for training, `start` and `step` for search."""
 
+    table: Tensor | None
+
     def __init__(
         self,
         source_embedding: Embedding,
@@ -66,7 +68,7 @@ class EncoderDecoder(nn.Module):
         self.smoothing = smoothing
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
-        self.table: Tensor | None = None  # (V, u), see `tabulate`
+        self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
 
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
@@ -119,18 +121,18 @@ class EncoderDecoder(nn.Module):
         return decoded.features, decoded.state, decoded.weights
 
     @torch.no_grad()
-    def tabulate(self, most: int | None = None) -> None:
-        """Works out what steps need of each token of the vocabulary, so that they look it up from now on.
+    def tabulate(self, most: int) -> None:
+        """Lets steps look up what they need of a token, instead of working it out; for a model that learns no more.
 
-        For a model that learns no more. Nothing is done where a token's position counts as well, nor for a table of
-        more than `most` numbers.
+        Nothing is done where a token's position counts as well, nor for a table of more than `most` numbers.
         """
-        if self.table is not None or self.target_embedding.positions is not None:
+        embedding = self.target_embedding
+        if embedding.positions is not None:
             return
-        ids = torch.arange(self.target_embedding.weight.size(0), device=self.target_embedding.weight.device)
-        embedded = self.target_embedding(ids[None])[0]
-        if most is None or len(ids) * self.decoder.of_tokens(embedded[:1]).size(1) <= most:
-            self.table = self.decoder.of_tokens(embedded)
+        ids = torch.arange(embedding.weight.size(0), device=embedding.weight.device)
+        width = self.decoder.of_tokens(embedding(ids[None, :1])).size(-1)
+        if len(ids) * width <= most:
+            self.table = self.decoder.of_tokens(embedding(ids[None]))[0]
 
     def step(self, tokens: Tensor, state: State) -> Step:
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""

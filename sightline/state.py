@@ -15,9 +15,8 @@ from torch import Tensor
 class State:
     """Decoding state: an argument and a result of every step, never an attribute of a module.
 
-    `shared` belongs to a sentence and is indexed by it, leading dimension B: encoder states, prepared keys, masks, keys
-    and values of all that its hypotheses have written.
-    `own` belongs to a hypothesis, leading dimension R: hidden states, coverage, which of those keys are its own.
+    `shared` belongs to a sentence and is indexed by it, leading dimension B: encoder states, prepared keys, masks.
+    `own` belongs to a hypothesis, leading dimension R: hidden states, key/value cache, coverage.
     `width` is K. `position` is how many tokens every hypothesis has read.
     """
 
@@ -26,10 +25,9 @@ class State:
     width: int = 1
     position: int = 0
 
-    def advance(self, own: dict[str, Tensor], shared: dict[str, Tensor] | None = None) -> State:
-        """The state one token later, with these tensors of the hypotheses, and of the sentences, replaced."""
-        shared = {**self.shared, **shared} if shared else self.shared
-        return replace(self, shared=shared, own={**self.own, **own}, position=self.position + 1)
+    def advance(self, own: dict[str, Tensor]) -> State:
+        """The state one token later, with these hypothesis tensors replaced."""
+        return replace(self, own={**self.own, **own}, position=self.position + 1)
 
     def expand(self, width: int) -> State:
         """Copies each sentence's only hypothesis `width` times (K = 1 before, K = `width` after)."""

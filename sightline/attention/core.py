@@ -27,11 +27,6 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     return filled.softmax(-1) * mask
 
 
-def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as what is added to scores, made once for several layers: each query must have a key that it may see."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, -torch.inf)
-
-
 def attention_weights(
     queries: Tensor,
     keys: Tensor,

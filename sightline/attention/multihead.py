@@ -52,19 +52,13 @@ class MultiHeadAttention(Tapped):
         return self.split(keys), self.split(values)
 
     def mix(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        bias: Tensor | None = None,
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """Projected queries `(B, H, T, d_k)`, keys and values `(B, H, S, d_k)` to the output `(B, T, d)`."""
         if self.tap is not None:
-            self.tap.record(attention_weights(queries, keys, mask, bias=bias, causal=causal))
+            self.tap.record(attention_weights(queries, keys, mask, causal=causal))
         drop = self.dropout if self.training else 0.0
-        heads = attend(queries, keys, values, mask, bias=bias, causal=causal, drop=drop)
+        heads = attend(queries, keys, values, mask, causal=causal, drop=drop)
         return self.output(heads.transpose(1, 2).flatten(-2))
 
     def forward(

@@ -23,7 +23,7 @@ class Readout(nn.Module):
     def __init__(self, state: int, token: int, context: int, width: int) -> None:
         super().__init__()
         self.linear = nn.Linear(state + token + context, 2 * width)
-        self.parts = (state, token, context)
+        self.parts = [state, token, context]
 
     def forward(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
         """`(…, n)`, `(…, e)` and `(…, d_m)` to `(…, d)`."""
@@ -31,13 +31,13 @@ class Readout(nn.Module):
         return joined.view(*joined.shape[:-1], -1, 2).max(-1).values
 
     def of_tokens(self, token: Tensor) -> Tensor:
-        """The share of tokens `(…, e)` in the sum, with its bias: `(…, 2 d)`."""
-        _, weight, _ = self.linear.weight.split(self.parts, 1)
+        """`V E y` with the bias: `(…, e)` to `(…, 2 d)`."""
+        _, weight, _ = torch.split(self.linear.weight, self.parts, 1)
         return F.linear(token, weight, self.linear.bias)
 
     def added(self, share: Tensor, state: Tensor, context: Tensor) -> Tensor:
-        """What `forward` gives, `(R, d)`, from the tokens' share `(R, 2 d)` and the others."""
-        by_state, _, by_context = self.linear.weight.split(self.parts, 1)
+        """What `forward` gives, from what `of_tokens` gave: `(R, 2 d)`, `(R, n)` and `(R, d_m)` to `(R, d)`."""
+        by_state, _, by_context = torch.split(self.linear.weight, self.parts, 1)
         joined = torch.addmm(torch.addmm(share, state, by_state.T), context, by_context.T)
         return torch.maximum(joined[:, 0::2], joined[:, 1::2])
 

@@ -1,8 +1,8 @@
 """What every decoder offers: a full pass for training, and start and step for search, which give the same.
 
 Shapes: B sentences, K hypotheses a sentence, R = B * K rows, T target positions, S source positions, e width of an
-embedded token, d of a feature vector, d_m of a memory state, L layers, n width of a recurrent state, u of
-what a step needs of a token.
+embedded token, d of a feature vector, d_m of a memory state, L layers, n width of a recurrent state, u of what a step
+needs of a token.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Decoded:
 class Decoder(nn.Module, ABC):
     """From a memory and the tokens so far to features; `width` is d.
 
-    A step has two parts: `of_tokens`, which looks at the token alone, and `go_on`, the rest. Where a model learns no
-    more, the first can be worked out once for the whole vocabulary.
+    A step has two parts: `of_tokens`, which looks at the token alone, and `go_on`, the rest. In a model that learns no
+    more the first can be looked up: see `EncoderDecoder.tabulate`.
     """
 
     width: int

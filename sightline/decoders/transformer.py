@@ -1,16 +1,14 @@
 """The Transformer's decoder, with its key/value cache (Vaswani et al. 2017).
 
-Shapes: see `decoders/base.py`; H heads, d_k width of a head, n tokens that all hypotheses of a sentence have read.
+Shapes: see `decoders/base.py`; H heads, d_k width of a head.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.core import as_bias, attention_weights
+from sightline.attention.core import attention_weights
 from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Memory
@@ -76,78 +74,37 @@ class TransformerDecoder(Decoder):
         return Decoded(self.norm(states), State(position=embedded.size(1)))
 
     def start(self, memory: Memory) -> State:
+        # Without padding there is no mask to carry, nor to add to the scores of every layer at every step.
         shared = {} if bool(memory.mask.all()) else {"mask": memory.mask}
+        own = {}
         batch = memory.states.size(0)
         for number, layer in enumerate(self.layers):
             keys, values = layer.cross.project_memory(memory.states)
             shared[f"{number}.keys"], shared[f"{number}.values"] = keys.contiguous(), values.contiguous()
             empty = keys.new_zeros(batch, layer.self_attention.heads, 0, keys.size(-1))
-            shared[f"{number}.past_keys"], shared[f"{number}.past_values"] = empty, empty
-        return State(shared, {"past": memory.mask.new_zeros(batch, 0)})
+            own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
+        return State(shared, own)
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
-        state = self.packed(state)
-        written = self.written(state)  # (R, n + K)
-        # Where there never was more than one hypothesis, all that a sentence has written is its own.
-        alone = written.size(1) == state.position + 1
-        visible = written.view(-1, 1, state.width, written.size(1))  # (B, 1, K, n + K)
-        bias = None if alone else as_bias(visible, given.dtype)
         real = state.shared.get("mask")
         mask = None if real is None else padding_mask(real)
         states = given[:, None]  # (R, 1, d)
-        grown: dict[str, Tensor] = {}
+        own: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, bias, grown))
+            states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
             states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
             states = layer.around_feedforward(states, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
-        return Decoded(self.norm(states)[:, 0], state.advance({"past": written}, grown), weights)
+        return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
 
-    @staticmethod
-    def packed(state: State) -> State:
-        """The state without keys that nobody can see any more, those of hypotheses that have left their beam.
-
-        Now and then: when about half of them are such.
-        """
-        past = state.own["past"]
-        count = past.size(1)
-        if count <= 2 * (state.position + 2 * state.width):
-            return state
-        past = past.view(-1, state.width, count)  # (B, K, n)
-        seen = past.any(1)
-        most = int(seen.sum(1).max())
-        places = (~seen).to(torch.uint8).sort(dim=1, stable=True).indices[:, :most]  # (B, m)
-        shared = dict(state.shared)
-        for name, value in state.shared.items():
-            if "past" in name:
-                batch, heads, _, width = value.shape
-                starts = torch.arange(batch * heads, device=value.device).view(batch, heads, 1) * count
-                rows = (starts + places[:, None]).flatten()
-                shared[name] = value.reshape(-1, width)[rows].view(batch, heads, most, width)
-        own = past.gather(2, places[:, None].expand(-1, state.width, -1)).flatten(0, 1)
-        return replace(state, shared=shared, own={**state.own, "past": own})
-
-    @staticmethod
-    def written(state: State) -> Tensor:
-        """`(R, n + K)`: which of the tokens that its sentence's hypotheses have read, K of them now, are a row's own."""
-        past = state.own["past"]
-        now = torch.eye(state.width, dtype=torch.bool, device=past.device)
-        return torch.cat([past, now.repeat(past.size(0) // state.width, 1)], 1)
-
-    def attend_to_past(
-        self, number: int, states: Tensor, state: State, bias: Tensor | None, grown: dict[str, Tensor]
-    ) -> Tensor:
-        """Self-attention of `(R, 1, d)` over the cache, which gets a key and a value longer for each hypothesis.
-
-        All hypotheses of a sentence share one cache: what was written never moves, however they change places.
-        """
+    def attend_to_past(self, number: int, states: Tensor, state: State, own: dict[str, Tensor]) -> Tensor:
+        """Self-attention of `(R, 1, d)` over the cache, which gets one key and one value longer."""
         attention = self.layers[number].self_attention
-        grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
-        queries, keys, values = attention.project_self(grouped)
-        keys = grown[f"{number}.past_keys"] = torch.cat([state.shared[f"{number}.past_keys"], keys], 2)
-        values = grown[f"{number}.past_values"] = torch.cat([state.shared[f"{number}.past_values"], values], 2)
-        return attention.mix(queries, keys, values, bias=bias).view_as(states)
+        queries, keys, values = attention.project_self(states)
+        keys = own[f"{number}.keys"] = torch.cat([state.own[f"{number}.keys"], keys], 2)
+        values = own[f"{number}.values"] = torch.cat([state.own[f"{number}.values"], values], 2)
+        return attention.mix(queries, keys, values)
 
     def attend_to_memory(
         self, number: int, states: Tensor, state: State, mask: Tensor | None, reported: list[Tensor]

@@ -27,8 +27,8 @@ BUDGETED_BEAM = 5
 # The most log-probabilities of one step on a CPU: 16 MiB. Larger tensors leave the cache, and with them the allocator
 # asks the system for new pages at every step.
 LARGEST_STEP = 2**22
-# The most numbers that are kept to be looked up: 128 MiB.
-LARGEST_TABLE = 2**25
+# The most numbers that are worked out beforehand, to be looked up: 64 MiB, in a tenth of a second or so.
+LARGEST_TABLE = 2**24
 
 
 class PyTorchEngine:
@@ -47,9 +47,11 @@ class PyTorchEngine:
             self.device = torch.device(device)
         except RuntimeError:
             raise SightlineError(f"unknown device '{device}': try cpu or cuda") from None
-        self.threads = threads() if self.device.type == "cpu" else 1
+        available = threads()
+        self.threads = available if self.device.type == "cpu" else 1  # of batches side by side
         self.folder = load_model(files, self.device)
         self.model = self.folder.model
+        self.model.tabulate(LARGEST_TABLE)
         if compute == "int8":
             self.model.output.quantise()
 
@@ -61,9 +63,6 @@ class PyTorchEngine:
         """See `Engine`. Weights are left to a forced pass, which sees all layers and heads at once."""
         options = task.options
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        # It pays when about as many tokens are read as the vocabulary has.
-        if self.device.type == "cpu" and lengths.sum() * options.width >= self.folder.tokenizers.target.size:
-            self.model.tabulate(LARGEST_TABLE)
         self._report_weights(task)
 
         def found(indices: list[int]) -> list[list[Hypothesis]]:
