@@ -90,7 +90,7 @@ def threads(count: int | None = None) -> int:
     return count
 
 
-def side_by_side(function: Callable[[T], R], items: Sequence[T], count: int) -> Iterator[R]:
+def in_threads(function: Callable[[T], R], items: Sequence[T], count: int) -> Iterator[R]:
     """`map(function, items)` by `count` threads, each of which multiplies alone, in the order of the items.
 
     Many threads inside one operation wait for one another at its end; with an item each they meet when all is done.
@@ -105,7 +105,7 @@ def side_by_side(function: Callable[[T], R], items: Sequence[T], count: int) -> 
         yield from map(function, items)
         return
     before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(count, "item", torch.set_num_threads, (1,))
+    pool = ThreadPoolExecutor(count, "batch", torch.set_num_threads, (1,))
     try:
         yield from pool.map(function, items)
     finally:

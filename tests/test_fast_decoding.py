@@ -17,7 +17,7 @@ from sightline.batch import Batch, Tokens
 from sightline.engines.pytorch import LARGEST_TABLE, PyTorchEngine
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.models import EncoderDecoder
-from sightline.performance import side_by_side
+from sightline.performance import in_threads
 from sightline.search import search, stream
 from sightline.state import State
 from sightline.translator import Translator
@@ -111,10 +111,19 @@ def test_looked_up_in_a_batch_as_worked_out_alone(recipe: str, asked: str) -> No
     fast = search(model, batch, options, requests)
     for expected, found in zip(plain, fast, strict=True):
         assert_same(expected, found)
-    for row in range(batch.size if options.n_best == 1 and asked != "samples" and asked != "diverse" else 0):
+
+
+@pytest.mark.parametrize("asked", ["greedy", "controls", "greedy prefix", "constraints"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_stream_ends_with_what_a_search_finds(recipe: str, asked: str) -> None:
+    model, batch = small_model(recipe), random_batch(LENGTHS)
+    model.tabulate(LARGEST_TABLE)
+    values, requests = ASKED[asked]
+    options = SearchOptions(max_length=8, **values)
+    for row, expected in enumerate(search(model, batch, options, requests)):
         *_, last = stream(model, alone(batch, row), options, None if requests is None else requests[row])
         assert last.hypothesis is not None
-        assert_same(plain[row], [last.hypothesis])
+        assert_same(expected, [last.hypothesis])
 
 
 def alone(batch: Batch, row: int) -> Batch:
@@ -174,7 +183,7 @@ def test_items_side_by_side_come_out_in_their_order() -> None:
         return item * item, threading.current_thread().name, torch.get_num_threads()
 
     torch.set_num_threads(3)
-    found = list(side_by_side(work, range(9), 2))
+    found = list(in_threads(work, range(9), 2))
     assert [square for square, _, _ in found] == [item * item for item in range(9)]
     assert len({name for _, name, _ in found}) == 2
     assert {count for _, _, count in found} == {1}
@@ -183,7 +192,7 @@ def test_items_side_by_side_come_out_in_their_order() -> None:
 
 @pytest.mark.parametrize(("items", "count"), [(1, 4), (5, 1), (0, 2)])
 def test_one_at_a_time_needs_no_other_thread(items: int, count: int) -> None:
-    found = list(side_by_side(lambda item: threading.current_thread(), range(items), count))
+    found = list(in_threads(lambda item: threading.current_thread(), range(items), count))
     assert found == [threading.current_thread()] * items
 
 
@@ -194,7 +203,7 @@ def test_a_mistake_ends_the_work() -> None:
         return item
 
     def some() -> Iterator[int]:
-        yield from side_by_side(work, range(100), 2)
+        yield from in_threads(work, range(100), 2)
 
     results = some()
     assert [next(results), next(results)] == [0, 1]

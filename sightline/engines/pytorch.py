@@ -18,7 +18,7 @@ from sightline.errors import SightlineError
 from sightline.folder import ModelFiles, load_model
 from sightline.forced import Forced
 from sightline.hypothesis import Hypothesis, Streamed
-from sightline.performance import side_by_side, threads
+from sightline.performance import in_threads, threads
 from sightline.search import search, stream
 from sightline.text import PAD
 
@@ -73,7 +73,7 @@ class PyTorchEngine:
 
         batches = self._batches(lengths, options.width)
         done: dict[int, list[Hypothesis]] = {}
-        for indices, results in zip(batches, side_by_side(found, batches, self.threads), strict=True):
+        for indices, results in zip(batches, in_threads(found, batches, self.threads), strict=True):
             done.update(zip(indices, results, strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
