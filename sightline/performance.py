@@ -91,10 +91,10 @@ def threads(count: int | None = None) -> int:
 
 
 def in_threads(function: Callable[[T], R], items: Sequence[T], count: int) -> Iterator[R]:
-    """`map(function, items)` by `count` threads, each of which multiplies alone, in the order of the items.
+    """`map(function, items)` by `count` threads, which share those that torch computes with; in the order of the items.
 
     Many threads inside one operation wait for one another at its end; with an item each they meet when all is done.
-    One thread, or one item, is computed by the caller with all the threads that torch has.
+    One thread, or one item, needs none but the caller's.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -105,7 +105,7 @@ def in_threads(function: Callable[[T], R], items: Sequence[T], count: int) -> It
         yield from map(function, items)
         return
     before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(count, "batch", torch.set_num_threads, (1,))
+    pool = ThreadPoolExecutor(count, "batch", torch.set_num_threads, (max(1, before // count),))
     try:
         yield from pool.map(function, items)
     finally:

@@ -27,6 +27,8 @@ BUDGETED_BEAM = 5
 # The most log-probabilities of one step on a CPU: 16 MiB. Larger tensors leave the cache, and with them the allocator
 # asks the system for new pages at every step.
 LARGEST_STEP = 2**22
+# The most batches at work at once. Between its operations a search runs Python, which has one thread at a time.
+MOST_AT_ONCE = 4
 # The most numbers that are worked out beforehand, to be looked up: 64 MiB, in a tenth of a second or so.
 LARGEST_TABLE = 2**24
 
@@ -73,7 +75,7 @@ class PyTorchEngine:
 
         batches = self._batches(lengths, options.width)
         done: dict[int, list[Hypothesis]] = {}
-        for indices, results in zip(batches, in_threads(found, batches, self.threads), strict=True):
+        for indices, results in zip(batches, in_threads(found, batches, min(self.threads, MOST_AT_ONCE)), strict=True):
             done.update(zip(indices, results, strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
