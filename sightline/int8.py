@@ -30,7 +30,7 @@ class Int8Product:
             self.packed = torch.ops.onednn.qlinear_prepack(whole, None)
             self(weight[:1])  # what this torch cannot do is told now, not in the midst of a translation
         except (AttributeError, NotImplementedError, RuntimeError):
-            raise SightlineError("int8 needs a CPU and a torch with oneDNN's products: leave out compute=int8") from None
+            raise SightlineError("int8 needs a CPU and a torch with oneDNN: leave out compute=int8") from None
 
     def __call__(self, rows: Tensor) -> Tensor:
         """`(R, i)` to `(R, o)`."""
