@@ -42,7 +42,7 @@ def test_a_run_on_letters(trained: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert record["sentences"] == {"train": 200, "val": 30, "test2016": 20}
     assert [one["value"] for one in record["numbers"]["size"]["tried"]] == [1, 50]
     assert record["numbers"]["size"]["default"] == Numbers().size
-    assert record["test2016"]["defaults"]["beam 5"]["bleu"] > 90
+    assert record["test2016"]["defaults"]["beam 5"]["bleu"] > 80
     assert record["val"][WHOLE]["times_as_fast"] == 1
     assert f"| {WHOLE} | {record['vocabulary']} | " in told(record)
     page = "before\n<!-- from benchmarks/results/shortlist.json -->\nold\n<!-- to here -->\nafter\n"

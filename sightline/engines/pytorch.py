@@ -87,11 +87,11 @@ class PyTorchEngine:
         """
         # A wide beam fills the memory as more sentences would.
         budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(width, BUDGETED_BEAM))
-        parts = ordered_batches(lengths, budget)[::-1]
+        parts = ordered_batches(lengths, budget)
         if self.device.type == "cpu":
             most = max(1, LARGEST_STEP // (width * self.folder.tokenizers.target.size))
             parts = [piece for part in parts for piece in np.array_split(part, -(-len(part) // most))]
-        return [part.tolist() for part in parts]
+        return [part.tolist() for part in reversed(parts)]
 
     def live(self, source: Ids, task: Task) -> Iterator[Streamed]:
         """The best translation of one source (ids with their end symbol), part by part as it becomes certain."""
