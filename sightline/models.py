@@ -1,6 +1,7 @@
 """Recipes: plain functions that put parts together.
 
-Shapes: B sentences, S source positions, T target positions, R hypotheses, V vocabulary.
+Shapes: B sentences, S source positions, T target positions, R hypotheses, V vocabulary, u width of what a step needs of
+a token.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sightline.attention import scores
 from sightline.attention.masks import block_mask
@@ -51,6 +53,8 @@ TOKENS_AT_ONCE = 1024
 class EncoderDecoder(nn.Module):
     """Reads a source, writes a target: `loss` for training, `start` and `step` for search."""
 
+    table: Tensor | None
+
     def __init__(
         self,
         source_embedding: Embedding,
@@ -66,6 +70,7 @@ class EncoderDecoder(nn.Module):
         self.smoothing = smoothing
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
+        self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
 
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
@@ -111,9 +116,25 @@ class EncoderDecoder(nn.Module):
 
     def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """One token a row, `(R,)`: features `(R, d)`, the next state, and weights `(R, S)` or None."""
-        embedded = self.target_embedding(tokens[:, None], offset=state.position)[:, 0]
-        decoded = self.decoder.step(embedded, state)
+        if self.table is not None:
+            decoded = self.decoder.go_on(F.embedding(tokens, self.table), state)
+        else:
+            decoded = self.decoder.step(self.target_embedding(tokens[:, None], offset=state.position)[:, 0], state)
         return decoded.features, decoded.state, decoded.weights
+
+    @torch.no_grad()
+    def tabulate(self, most: int) -> None:
+        """Lets steps look up what they need of a token, instead of working it out; for a model that learns no more.
+
+        Nothing is done where a token's position counts as well, nor for a table of more than `most` numbers.
+        """
+        embedding = self.target_embedding
+        if embedding.positions is not None:
+            return
+        ids = torch.arange(embedding.weight.size(0), device=embedding.weight.device)
+        width = self.decoder.of_tokens(embedding(ids[None, :1])).size(-1)
+        if len(ids) * width <= most:
+            self.table = self.decoder.of_tokens(embedding(ids[None]))[0]
 
     def step(self, tokens: Tensor, state: State) -> Step:
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""
