@@ -66,6 +66,27 @@ class AttentionConfig(Section):
     window: int = Field(10, ge=1, description="local spans: positions on each side of the centre (D)")
     width: int | None = Field(None, ge=1, description="additive: hidden units; null takes the decoder's width")
     max_source: int = Field(250, ge=1, description="location score: longest source it can address")
+    position_bias: bool = Field(False, description="the score knows how far along source and target are")
+    markov_bias: int | None = Field(
+        None, ge=0, description="the score knows the last step's weights, so many positions on each side; null: no"
+    )
+    fertility_bias: int | None = Field(
+        None, ge=0, description="the score knows the sum of all weights so far, positions on each side; null: no"
+    )
+    coverage: Literal["none", "sum", "fertility", "neural"] = Field(
+        "none",
+        description="the score knows what was covered: sum of weights, over a learned fertility, or by a GRU",
+    )
+    max_fertility: float = Field(2.0, gt=0, description="coverage=fertility: most looks that a word may be due")
+    coverage_width: int = Field(10, ge=1, description="coverage=neural: units at each position")
+
+
+class PenaltiesConfig(Section):
+    """Weights of losses over attention beside the words' own; 0 leaves one out."""
+
+    repeated_looks: float = Field(0.0, ge=0, description="looking again at what was looked at (See et al. 2017: 1)")
+    one_look_each: float = Field(0.0, ge=0, description="source words that do not get about one look in all")
+    fertility: float = Field(0.0, ge=0, description="looks other than the learned fertility of a word lets expect")
 
 
 class DecoderConfig(Section):
@@ -112,6 +133,7 @@ class ModelConfig(Section):
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
+    penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
 
 
 class TrainingConfig(Section):
@@ -250,6 +272,13 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 ONLY_IN = {
     "attention.score": ("bahdanau", "luong"),
     "attention.span": ("bahdanau", "luong"),
+    "attention.position_bias": ("bahdanau", "luong"),
+    "attention.markov_bias": ("bahdanau", "luong"),
+    "attention.fertility_bias": ("bahdanau", "luong"),
+    "attention.coverage": ("bahdanau", "luong"),
+    "penalties.repeated_looks": ("bahdanau", "luong"),
+    "penalties.one_look_each": ("bahdanau", "luong"),
+    "penalties.fertility": ("bahdanau", "luong"),
     "decoder.cell": ("seq2seq", "bahdanau", "luong"),
     "decoder.context": ("seq2seq",),
     "decoder.readout_state": ("bahdanau",),

@@ -6,13 +6,14 @@ a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sightline.attention import scores
+from sightline.attention.clues import Clue, Coverage, LocalFertility, MarkovBias, NeuralCoverage, PositionBias
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Batch, Memory, Tokens
@@ -39,6 +40,7 @@ from sightline.encoders import (
 )
 from sightline.errors import SightlineError
 from sightline.layers import Embedding, FeedForward
+from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.search.protocol import Step
@@ -61,11 +63,15 @@ class EncoderDecoder(nn.Module):
         decoder: Decoder,
         output: Output,
         smoothing: float = 0.0,
+        penalties: Mapping[str, tuple[float, Penalty]] | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output = encoder, decoder, output
         self.smoothing = smoothing
+        penalties = penalties or {}
+        self.penalties = nn.ModuleDict({name: penalty for name, (_, penalty) in penalties.items()})
+        self.loss_weights = {"cross_entropy": 1.0} | {name: weight for name, (weight, _) in penalties.items()}
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
         self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
@@ -81,15 +87,26 @@ class EncoderDecoder(nn.Module):
         first = torch.full_like(targets.ids[:, :1], self.bos)
         return torch.cat([first, targets.ids[:, :-1]], 1)
 
-    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        """Sums over real target tokens, and their count: the smoothed loss and the plain one."""
+    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
+        """Sums over real target tokens, and their count: the smoothed loss, the plain one, and the penalties'.
+
+        `loss_weights` tells what of it to minimise.
+        """
         assert batch.targets is not None
         real = batch.targets.mask
         with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
-            decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
+            memory = self.encode(batch)
+            decoded = self.decoder(memory, self.target_embedding(self.shifted(batch.targets)))
         targets = batch.targets.ids[real]
         smoothed, plain = self.output.nll(decoded.features[real], targets, self.smoothing)
-        return {"cross_entropy": (smoothed, targets.numel()), "nll": (plain, targets.numel())}
+        losses: dict[str, tuple[Tensor, Tensor | int]] = {
+            "cross_entropy": (smoothed, targets.numel()),
+            "nll": (plain, targets.numel()),
+        }
+        if self.penalties and decoded.weights is not None:
+            weights = decoded.weights.float()
+            losses |= {name: penalty(weights, real, memory) for name, penalty in self.penalties.items()}
+        return losses
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
@@ -178,7 +195,14 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         config.decoder.readout_state,
         config.dropout,
     )
-    return EncoderDecoder(source, target, encoder, decoder, make_output(config, decoder.width, target))
+    return EncoderDecoder(
+        source,
+        target,
+        encoder,
+        decoder,
+        make_output(config, decoder.width, target),
+        penalties=make_penalties(config, encoder.width),
+    )
 
 
 def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
@@ -199,7 +223,14 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     decoder = LuongDecoder(
         cells, make_bridge(config, encoder, cells), attention, encoder.width, feeding, config.dropout
     )
-    return EncoderDecoder(source, target, encoder, decoder, make_output(config, width, target))
+    return EncoderDecoder(
+        source,
+        target,
+        encoder,
+        decoder,
+        make_output(config, width, target),
+        penalties=make_penalties(config, encoder.width),
+    )
 
 
 def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
@@ -332,13 +363,43 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
 
 def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
     """The score and the span the config names."""
-    attention = config.attention
+    attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
+    clues = make_clues(config, query_width, key_width)
     if attention.span == "local-m":
-        return LocalMonotonicAttention(score, attention.window, config.attention_dropout)
+        return LocalMonotonicAttention(score, attention.window, dropout, clues)
     if attention.span == "local-p":
-        return LocalPredictiveAttention(score, query_width, attention.window, config.attention_dropout)
-    return GlobalAttention(score, config.attention_dropout)
+        return LocalPredictiveAttention(score, query_width, attention.window, dropout, clues)
+    return GlobalAttention(score, dropout, clues)
+
+
+def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Clue]:
+    """What the config lets the score know beside query and key."""
+    attention = config.attention
+    clues: list[Clue] = []
+    if attention.position_bias:
+        clues.append(PositionBias())
+    if attention.markov_bias is not None:
+        clues.append(MarkovBias(attention.markov_bias))
+    if attention.fertility_bias is not None:
+        clues.append(LocalFertility(attention.fertility_bias))
+    if attention.coverage == "neural":
+        clues.append(NeuralCoverage(query_width, key_width, attention.coverage_width))
+    elif attention.coverage != "none":
+        clues.append(Coverage(key_width, attention.max_fertility if attention.coverage == "fertility" else None))
+    return clues
+
+
+def make_penalties(config: ModelConfig, memory_width: int) -> dict[str, tuple[float, Penalty]]:
+    """The losses over attention that the config weighs, with their weights."""
+    weights, made = config.penalties, dict[str, tuple[float, Penalty]]()
+    if weights.repeated_looks:
+        made["repeated_looks"] = weights.repeated_looks, RepeatedLooks()
+    if weights.one_look_each:
+        made["one_look_each"] = weights.one_look_each, OneLookEach()
+    if weights.fertility:
+        made["fertility"] = weights.fertility, GlobalFertility(memory_width)
+    return made
 
 
 def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.Score:
