@@ -139,7 +139,7 @@ def _error_rates(translator: Translator, yardstick: Yardstick, bars: Bars) -> di
     own = translator.config.alignment
     found: dict[str, list[Any]] = {reading: [] for reading in READINGS}
     with bars(len(yardstick.aligned), "aligning") as watch:
-        for forced in align_corpus(translator, yardstick.aligned, "the aligned source", "the aligned target"):
+        for forced in align_corpus(translator, yardstick.aligned, "the source of the links", "their target"):
             for reading, links in found.items():
                 links.append(forced.word_links(AlignmentConfig(layer=own.layer, head=own.head, reading=reading)))
             watch(1)

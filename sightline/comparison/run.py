@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.alignments import Gold
+from sightline.comparison.checking import check_run
 from sightline.comparison.configs import common_data, settings
 from sightline.comparison.course import Course
 from sightline.comparison.markdown import LENGTHS, MAPS, markdown
@@ -21,14 +22,16 @@ from sightline.comparison.results import Arm, Comparison
 from sightline.comparison.scores import Scores
 from sightline.config import RunConfig, build_config, merge, without_nulls
 from sightline.console import bar
+from sightline.corpora import corpora_of
 from sightline.errors import SightlineError
 from sightline.files import check_folder, make_folder, write_text
 from sightline.folder import WEIGHTS, read_config
 from sightline.launch import launched
-from sightline.metrics import check_tokenizer
+from sightline.metrics import bleu, check_tokenizer, chrf
 from sightline.plot.lengths import lengths_svg
 from sightline.plot.vector import svg
 from sightline.readers import Pair, TextFiles
+from sightline.sections import DataConfig
 from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
 from sightline.training.loop import Host
 from sightline.training.progress import progress_for
@@ -99,6 +102,9 @@ def compare(
         _check_note(run)
     if parts.account:
         say(parts.account)
+    for run in runs[: len(configs)]:
+        if latest(run.folder / CHECKPOINTS) is None:
+            check_run(run.name, run.config, yardstick, show)
     course = _course(runs)
     found: dict[str, dict[int, Scores]] = {name: {} for name in configs}
     for number, run in enumerate(runs, 1):
@@ -133,9 +139,7 @@ def write_report(comparison: Comparison, output: Path) -> None:
 # The text
 
 
-def _names(data: Any) -> str:
-    from sightline.corpora import corpora_of
-
+def _names(data: DataConfig) -> str:
     return "trained on " + ", ".join(path.name for corpus in corpora_of(data) for path in corpus.files.paths)
 
 
@@ -251,8 +255,6 @@ def _bar(name: str, show: bool, total: int, what: str) -> Any:
 
 
 def _told(scores: Scores, pairs: Sequence[Pair], tokenize: str) -> str:
-    from sightline.metrics import bleu, chrf
-
     references = [pair.target for pair in pairs]
     found = scores.translations
     return f"BLEU {bleu(found, references, tokenize).value:.2f}, chrF {chrf(found, references).value:.2f}"
