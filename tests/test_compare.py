@@ -64,11 +64,13 @@ class Interrupting(Silent):
 
 
 def called(arguments: list[str]) -> Done:
-    """The command line in this process, with its own streams."""
+    """The command line in this process, with its own streams; what an interruption does to the signal is undone."""
+    before = signal.getsignal(signal.SIGINT)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
         patch.setattr(sys, "argv", ["sightline", *arguments])
         with redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as ended:
             main()
+    signal.signal(signal.SIGINT, before)
     assert isinstance(ended.value.code, int)
     return Done(ended.value.code, out.getvalue(), err.getvalue())
 
@@ -225,7 +227,9 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path, command: C
     (tmp_path / "other").mkdir()
     same = write_config(tmp_path / "other" / "one.yaml", "bahdanau")
     away = write_config(tmp_path / "away.yaml", "bahdanau", {"data": {"pairs": "elsewhere.tsv"}})
-    narrow = write_config(tmp_path / "narrow.yaml", "luong", {"model": {"attention": {"score": "dot"}}})
+    narrow = write_config(
+        tmp_path / "narrow.yaml", "luong", {"model": {"attention": {"score": "dot"}, "decoder": {"width": 6}}}
+    )
     (tmp_path / "wrong.yaml").write_text("model: {recipe: bahdanau, widht: 3}\n")
     links = write_lines(tmp_path / "gold.txt", ["0-0"])
     output = ("--output", tmp_path / "out", "--max-steps", 2)

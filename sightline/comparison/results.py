@@ -107,9 +107,10 @@ class Comparison:
     def lengths(self) -> dict[str, list[metrics.LengthBucket]]:
         """Scores by source length, over all seeds together; the buckets are the same for all arms."""
         count = len(self.seeds)
-        sources, references = [pair.source for pair in self.pairs] * count, self.references * count
+        sources, references = [pair.source for pair in self.pairs], self.references * count
+        edges = metrics.default_edges([len(source.split()) for source in sources])
         return {
-            arm.name: metrics.by_length(sources, list(chain(*arm.systems)), references, tokenize=self.tokenize)
+            arm.name: metrics.by_length(sources * count, list(chain(*arm.systems)), references, edges, self.tokenize)
             for arm in self.arms
         }
 
