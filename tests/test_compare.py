@@ -237,7 +237,7 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path, command: C
         ((one, same, "--pairs", pairs), "a second config of the name 'one'"),
         (
             (one, "bahdanu", "--pairs", pairs),
-            "bahdanu: neither a configuration file nor a recipe; did you mean bahdanau",
+            "bahdanu: neither a configuration file nor a recipe; did you mean 'bahdanau'",
         ),
         ((one, tmp_path / "wrong.yaml", "--pairs", pairs), "wrong.yaml: "),
         ((one, tmp_path / "absent.yaml", "--pairs", pairs), "absent.yaml: no such file"),
@@ -253,6 +253,8 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path, command: C
     for arguments, told in cases:
         done = command("compare", *arguments, *output)
         assert told in done.mistake(), (told, done)
+    mistaken = command("compare", one, "--pairs", pairs, "--engine", "ctranslate2", *output).last_word()
+    assert mistaken.startswith("sightline: one: the ctranslate2 engine cannot run ")
     told = command("compare", one, narrow, "--pairs", pairs, *output).last_word()
     assert told.startswith("sightline: narrow: model.attention.score=dot needs")
     assert not (tmp_path / "out" / "runs").exists()

@@ -42,6 +42,6 @@ def test_the_examples_run(tmp_path: Path, command: Command, monkeypatch: pytest.
 
 def test_every_option_is_told() -> None:
     found = typer.main.get_command(app)
-    options = {name for option in found.commands["compare"].params for name in option.opts if name.startswith("--")}  # type: ignore[attr-defined]
+    options = {name for option in found.commands["compare"].params for name in option.opts if name.startswith("--")}
     hidden = {"--valid-source", "--valid-target", "--valid-pairs"}  # told as --valid-…
     assert [option for option in sorted(options - hidden) if f"`{option}" not in PAGE] == []

@@ -213,8 +213,11 @@ def test_what_is_given_is_left_alone(tmp_path: Path) -> None:
     parts = prepare_parts(data, TextFiles.given(pairs=file), tmp_path / "out")
     assert parts.fitted(data) == data
     assert [path.name for path in (tmp_path / "out" / "data").iterdir()] == ["parts.json"]
-    with pytest.raises(SightlineError, match="other text, or with other parts of it held out"):
+    (tmp_path / "out" / "runs").mkdir()
+    with pytest.raises(SightlineError, match="other text, or with other parts held out"):
         prepare_parts(data, None, tmp_path / "out")
+    (tmp_path / "out" / "runs").rmdir()  # nothing is trained yet: what the first attempt left does not count
+    assert len(prepare_parts(data, None, tmp_path / "out").pairs()) == 1
     few = DataConfig(pairs=write_tsv(tmp_path / "few.tsv", [("a", "A"), ("", "B"), ("c", "C")]))
     with pytest.raises(SightlineError, match="2 usable pairs are too few"):
         prepare_parts(few, None, tmp_path / "few")

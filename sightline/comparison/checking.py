@@ -10,6 +10,7 @@ from sightline.config import RunConfig
 from sightline.engines.choice import Engines
 from sightline.errors import SightlineError
 from sightline.folder import ModelFiles
+from sightline.interop.ctranslate2 import unsupported
 from sightline.limits import most_tokens
 from sightline.models import build_model
 from sightline.performance import threads
@@ -20,13 +21,17 @@ from sightline.translator import Translator
 def check_run(name: str, config: RunConfig, yardstick: Yardstick, show: bool = False) -> None:
     """Prepares the text of a run, which it then finds in the cache, builds its model once, and looks at the test part.
 
-    Refuses parts that do not go together, text of which nothing is left, and test sentences that are too long.
+    Refuses parts that do not go together or that the engine cannot run, text of which nothing is left, and test
+    sentences that are too long.
     """
     try:
         longest = min(config.data.max_length, *most_tokens(config.model))
         prepared = prepare(config, longest, show=show)
         filled = sizes.fill(config, sizes.Corpus(len(prepared.train), prepared.tokens_an_epoch, threads()))
         build_model(filled.model, prepared.tokenizers.sizes)
+        reason = unsupported(filled.model) if yardstick.engine == "ctranslate2" else None
+        if reason is not None:
+            raise SightlineError(f"the ctranslate2 engine cannot run {reason}; the pytorch engine can")
         files = ModelFiles(Path(name), filled, prepared.tokenizers)
         translator = Translator(files, Engines(files, yardstick.engine))
         translator.check_pairs(yardstick.pairs, *yardstick.names)

@@ -8,6 +8,7 @@ Shapes: R pairs read, N pairs that can be held out.
 from __future__ import annotations
 
 import json
+import shutil
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -27,7 +28,7 @@ from sightline.readers import Pair, TextFiles
 from sightline.sections import DataConfig
 from sightline.sizes import choose_held_out
 
-FOLDER, MANIFEST = "data", "parts.json"
+FOLDER, MANIFEST, RUNS = "data", "parts.json", "runs"
 TRAIN, VALID, TEST = range(3)
 NAMES = {VALID: "valid.jsonl", TEST: "test.jsonl"}
 SEED = 1  # of the choice; the runs have seeds of their own
@@ -71,22 +72,25 @@ def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path) -> Par
     corpora, validation = corpora_of(data), validation_files(data)
     wanted = [part for part, given in ((VALID, validation), (TEST, test)) if given is None]
     folder = output / FOLDER
-    key = {
+    content = {
         "training": [_digests(corpus.files) for corpus in corpora],
         "validation": None if validation is None else _digests(validation),
         "held out": [NAMES[part] for part in wanted],
         "count": data.held_out if wanted else None,
     }
     manifest = _read(folder / MANIFEST)
-    if manifest is not None and manifest.get("key") != key:
-        raise SightlineError(
-            f"{output}: holds a comparison on other text, or with other parts of it held out; choose another --output"
-        )
+    if manifest is not None and manifest.get("content") != content:
+        if (output / RUNS).exists():
+            raise SightlineError(
+                f"{output}: holds a comparison on other text, or with other parts held out; choose another --output"
+            )
+        shutil.rmtree(folder)  # of an attempt that went wrong before anything was trained
+        manifest = None
     files = [folder / f"train{f'-{number + 1}' if number else ''}.jsonl" for number in range(len(corpora))]
     if manifest is None:
         make_folder(folder)
         account = _split(corpora, data, wanted, files, folder) if wanted else ""
-        write_text(folder / MANIFEST, json.dumps({"key": key, "account": account}, indent=1) + "\n")
+        write_text(folder / MANIFEST, json.dumps({"content": content, "account": account}, indent=1) + "\n")
     else:
         account = manifest["account"]
     return Parts(

@@ -17,7 +17,7 @@ from sightline.comparison.course import Course
 from sightline.comparison.markdown import LENGTHS, MAPS, markdown
 from sightline.comparison.measuring import Yardstick, scored
 from sightline.comparison.page import length_series, page
-from sightline.comparison.parts import Parts, prepare_parts
+from sightline.comparison.parts import RUNS, Parts, prepare_parts
 from sightline.comparison.results import Arm, Comparison
 from sightline.comparison.scores import Scores
 from sightline.config import RunConfig, build_config, merge, without_nulls
@@ -37,7 +37,7 @@ from sightline.training.loop import Host
 from sightline.training.progress import progress_for
 from sightline.training.run import train
 
-RUNS, NOTE = "runs", "comparison.json"
+NOTE = "comparison.json"
 PAGE, MARKDOWN, JSON = "report.html", "report.md", "report.json"
 LEARNING = ("text", "data", "model", "training")  # sections that decide what is learnt
 Say = Callable[[str], None]
