@@ -213,11 +213,9 @@ def test_the_model_is_an_ordinary_one(compared: Compared) -> None:
 def test_a_comparison_that_was_begun_stays_what_it_is(compared: Compared, tmp_path: Path) -> None:
     changed = [*compared.arguments[:-3], "5", *compared.arguments[-2:]]
     assert "was begun with training.max_steps = 4, and it is now 5" in called(changed).mistake()
-    other = write_tsv(tmp_path / "pairs.tsv", letters(201))
-    changed = [
-        str(other) if argument.endswith("pairs.tsv") and "test" not in argument else argument
-        for argument in compared.arguments
-    ]
+    pairs = str(compared.folder / "pairs.tsv")
+    other = str(write_tsv(tmp_path / "pairs.tsv", letters(201)))
+    changed = [other if argument == pairs else argument for argument in compared.arguments]
     assert f"{compared.output}: holds a comparison on other text" in called(changed).mistake()
 
 
