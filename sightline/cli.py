@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sightline import __version__
+from sightline.cli_compare import compare
 from sightline.cli_exchange import export, import_model
 from sightline.cli_runs import average, report, train
 from sightline.cli_score import score
@@ -249,6 +250,7 @@ def read_sources(path: Path) -> list[str]:
 app.command()(score)
 app.command()(average)
 app.command()(report)
+app.command()(compare)
 app.command()(export)
 app.command("import")(import_model)
 

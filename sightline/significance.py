@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -64,11 +65,28 @@ def compare(
     a whole. As in sacreBLEU's test, the p-value is the share of resamples whose absolute difference is farther from
     the resamples' mean than the real one is from zero.
     """
-    if not len(first) == len(second) == len(references):
-        raise SightlineError(
-            f"{len(first)} and {len(second)} translations for {len(references)} references: give as many of each"
-        )
-    if not references:
+    return compare_pooled([first], [second], references, tokenize, resamples, seed)
+
+
+def compare_pooled(
+    first: Sequence[Sequence[str]],
+    second: Sequence[Sequence[str]],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+) -> list[Comparison]:
+    """The same of two systems that were each trained several times: each entry has one run's translations.
+
+    What is drawn are sentences, each with all its translations by either system, and their counts are added up before
+    they become a score. So several runs steady the scores but do not pass for more sentences than there are.
+    """
+    for one, other in product(first, second):
+        if not len(one) == len(other) == len(references):
+            raise SightlineError(
+                f"{len(one)} and {len(other)} translations for {len(references)} references: give as many of each"
+            )
+    if not references or not first or not second:
         raise SightlineError("there is nothing to compare: no sentences")
     count = len(references)
     drawn = np.random.default_rng(seed).choice(count, size=(resamples, count), replace=True)  # (R, N)
@@ -82,10 +100,11 @@ def compare(
 
 
 def _scores(
-    metric: Any, system: Sequence[str], references: Sequence[str], copies: NDArray[np.float64]
+    metric: Any, runs: Sequence[Sequence[str]], references: Sequence[str], copies: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """The score of a system, and those of its resamples `(R,)`."""
-    statistics = np.array(metric._extract_corpus_statistics(system, [references]), dtype=np.float64)  # (N, K)
+    """The score of a system over all its runs, and those of its resamples `(R,)`."""
+    counted = [metric._extract_corpus_statistics(run, [references]) for run in runs]
+    statistics = np.array(counted, dtype=np.float64).sum(0)  # (N, K)
     real = metric._compute_score_from_stats(statistics.sum(0).tolist()).score
     sums = copies @ statistics  # (R, K)
     return real, np.array([metric._compute_score_from_stats(row.tolist()).score for row in sums])

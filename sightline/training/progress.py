@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
@@ -21,6 +21,9 @@ WIDEST = 160  # columns of a sample in a log file
 DECIMALS = {"loss": 3, "perplexity": 2, "bleu": 1, "sharpness": 3}
 SHARPNESS = "    (sharpness of the attention: 0 is spread evenly over the source, 1 is on one place)"
 NARROWEST = 6  # columns that the bar itself keeps
+
+Beyond = Callable[[float, float | None], str]
+"""What stands after the time left, of a run that is one of several: told the seconds it took and those it has left."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +118,10 @@ def sample_lines(samples: Sequence[Sample], width: int) -> list[str]:
 class _Summary:
     """The words that bar and lines share. The shown loss is a running average: one batch's is too noisy to read."""
 
-    def __init__(self, metric: str) -> None:
+    def __init__(self, metric: str, beyond: Beyond | None = None) -> None:
         self.limits = Limits(None, None)
         self._metric = metric
+        self._beyond = beyond
         self._loss: float | None = None
         self._explained = False
 
@@ -147,7 +151,9 @@ class _Summary:
         return [*lines, *sample_lines(samples, width)]
 
     def left(self, report: Report) -> str:
-        return f"{clock_time(seconds_left(self.limits, report.step, report.elapsed))} left"
+        seconds = seconds_left(self.limits, report.step, report.elapsed)
+        more = "" if self._beyond is None else self._beyond(report.elapsed, seconds)
+        return f"{clock_time(seconds)} left{more}"
 
 
 class Silent:
@@ -169,9 +175,9 @@ class Silent:
 class Lines:
     """Plain lines for a log: one for each validation, and one for an update at most every 30 seconds."""
 
-    def __init__(self, stream: TextIO, metric: str = "loss") -> None:
+    def __init__(self, stream: TextIO, metric: str = "loss", beyond: Beyond | None = None) -> None:
         self._stream = stream
-        self._summary = _Summary(metric)
+        self._summary = _Summary(metric, beyond)
         self._shown = 0.0
 
     def start(self, limits: Limits) -> None:
@@ -200,8 +206,8 @@ class Lines:
 class Bar:
     """A progress bar. It is redrawn from the loop, not by a thread of its own, which would take time from training."""
 
-    def __init__(self, stream: TextIO, metric: str = "loss") -> None:
-        self._summary = _Summary(metric)
+    def __init__(self, stream: TextIO, metric: str = "loss", beyond: Beyond | None = None) -> None:
+        self._summary = _Summary(metric, beyond)
         self._shown = float("-inf")
         self._bar = RichProgress(
             TextColumn("step {task.fields[step]}"),
@@ -249,7 +255,7 @@ class Bar:
             self._bar.refresh()
 
 
-def progress_for(stream: TextIO | None = None, metric: str = "loss") -> Progress:
+def progress_for(stream: TextIO | None = None, metric: str = "loss", beyond: Beyond | None = None) -> Progress:
     """A bar when `stream` (stderr unless told) is a terminal, else plain lines; `metric` tells what is best."""
     stream = stream or sys.stderr
-    return Bar(stream, metric) if stream.isatty() else Lines(stream, metric)
+    return Bar(stream, metric, beyond) if stream.isatty() else Lines(stream, metric, beyond)

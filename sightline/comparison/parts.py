@@ -1,0 +1,171 @@
+"""The text of a comparison: the same training, validation and test part for every run.
+
+What is not given is held out of the training text, once and whatever the seeds, and lies in `OUTPUT/data`.
+
+Shapes: R pairs read, N pairs that can be held out.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sightline.corpora import Corpus, corpora_of, validation_files
+from sightline.errors import SightlineError
+from sightline.files import make_folder, replacing, sha256, write_text
+from sightline.filters import Filters, Verdict
+from sightline.holdout import hold_out, key
+from sightline.readers import Pair, TextFiles
+from sightline.sections import DataConfig
+from sightline.sizes import choose_held_out
+
+FOLDER, MANIFEST, RUNS = "data", "parts.json", "runs"
+TRAIN, VALID, TEST = range(3)
+NAMES = {VALID: "valid.jsonl", TEST: "test.jsonl"}
+SEED = 1  # of the choice; the runs have seeds of their own
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where the parts lie. `training` has a file for each corpus, or none where the text as given is all trained on.
+
+    `valid` is None where the configurations name the validation text. `account` tells what was held out.
+    """
+
+    training: tuple[Path, ...]
+    valid: Path | None
+    test: TextFiles
+    account: str
+
+    def fitted(self, data: DataConfig) -> DataConfig:
+        """A data section that reads these parts."""
+        values = data.model_dump()
+        if self.training and data.corpora:
+            for corpus, file in zip(values["corpora"], self.training, strict=True):
+                named = corpus["name"] or (corpus["pairs"] or corpus["source"]).name
+                corpus.update(source=None, target=None, pairs=file, name=named)
+        elif self.training:
+            values.update(source=None, target=None, pairs=self.training[0])
+        if self.valid is not None:
+            values["valid_pairs"] = self.valid
+        return DataConfig.model_validate(values)
+
+    def pairs(self) -> list[Pair]:
+        """The test part."""
+        found = [pair for _, pair in self.test.read()]
+        if not found:
+            raise SightlineError(f"{self.test.paths[0]}: the file is empty")
+        return found
+
+
+def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path) -> Parts:
+    """Finds the parts of a comparison in the folder `output`, or makes them."""
+    corpora, validation = corpora_of(data), validation_files(data)
+    wanted = [part for part, given in ((VALID, validation), (TEST, test)) if given is None]
+    folder = output / FOLDER
+    content = {
+        "training": [_digests(corpus.files) for corpus in corpora],
+        "validation": None if validation is None else _digests(validation),
+        "held out": [NAMES[part] for part in wanted],
+        "count": data.held_out if wanted else None,
+    }
+    manifest = _read(folder / MANIFEST)
+    if manifest is not None and manifest.get("content") != content:
+        if (output / RUNS).exists():
+            raise SightlineError(
+                f"{output}: holds a comparison on other text, or with other parts held out; choose another --output"
+            )
+        shutil.rmtree(folder)  # of an attempt that went wrong before anything was trained
+        manifest = None
+    files = [folder / f"train{f'-{number + 1}' if number else ''}.jsonl" for number in range(len(corpora))]
+    if manifest is None:
+        make_folder(folder)
+        account = _split(corpora, data, wanted, files, folder) if wanted else ""
+        write_text(folder / MANIFEST, json.dumps({"content": content, "account": account}, indent=1) + "\n")
+    else:
+        account = manifest["account"]
+    return Parts(
+        tuple(files) if wanted else (),
+        folder / NAMES[VALID] if VALID in wanted else None,
+        test or TextFiles.given(pairs=folder / NAMES[TEST]),
+        account,
+    )
+
+
+def _digests(files: TextFiles) -> list[str]:
+    return [sha256(path) for path in files.paths]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The manifest of parts that were made before."""
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or "account" not in found:
+        raise SightlineError(f"{path}: damaged; choose another --output")
+    return found
+
+
+def _split(corpora: Sequence[Corpus], data: DataConfig, wanted: Sequence[int], files: list[Path], folder: Path) -> str:
+    """Writes every pair into the file of its part."""
+    labels = iter(_labels(corpora, data, wanted).tolist())
+    counts = [0, 0, 0]
+    with ExitStack() as stack:
+        held_out = {part: _opened(stack, folder / NAMES[part]) for part in wanted}
+        for corpus, file in zip(corpora, files, strict=True):
+            training = _opened(stack, file)
+            for _, pair in corpus.files.read():
+                part = next(labels)
+                counts[part] += 1
+                row = json.dumps(pair._asdict(), ensure_ascii=False)
+                held_out.get(part, training).write(row + "\n")
+    told = " and ".join(f"{counts[part]:,} for {('', 'validation', 'the test')[part]}" for part in wanted)
+    return f"held out {told}, {counts[TRAIN]:,} are left to train on (no sentence is in two parts)"
+
+
+def _opened(stack: ExitStack, path: Path) -> TextIO:
+    """A file that takes its place when all of them are written."""
+    temporary = stack.enter_context(replacing(path))
+    # A lone surrogate, which JSON can hold, is no text in UTF-8.
+    return stack.enter_context(open(temporary, "w", encoding="utf-8", errors="replace"))
+
+
+def _labels(corpora: Sequence[Corpus], data: DataConfig, wanted: Sequence[int]) -> NDArray[np.uint8]:
+    """`(R,)`: the part of each pair. Pairs that no run would keep stay with the training text, which is filtered."""
+    judge = Filters(data.max_length).judge()
+    places, source, target = array("q"), array("Q"), array("Q")
+    count = 0
+    for count, pair in enumerate(_every(corpora), 1):
+        if judge(pair) == Verdict.TRAIN:
+            places.append(count - 1)
+            source.append(key(pair.source))
+            target.append(key(pair.target))
+    labels = np.zeros(count, dtype=np.uint8)
+    left = np.frombuffer(places, dtype=np.int64)  # (N,)
+    keys = [np.frombuffer(side, dtype=np.uint64) for side in (source, target)]
+    if len(left) <= len(wanted):
+        raise SightlineError(f"{corpora[0].files.paths[0]}: {len(left)} usable pairs are too few to hold some out")
+    size = choose_held_out(data.held_out, len(left))
+    for part in wanted:
+        chosen = hold_out(keys[0], keys[1], size, SEED + part)
+        labels[left[chosen]] = part
+        left, keys = left[~chosen], [side[~chosen] for side in keys]
+    return labels
+
+
+def _every(corpora: Sequence[Corpus]) -> Iterator[Pair]:
+    for corpus in corpora:
+        for _, pair in corpus.files.read():
+            yield pair
