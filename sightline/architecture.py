@@ -66,10 +66,6 @@ class PenaltiesConfig(Section):
     repeated_looks: float = Field(0.0, ge=0, description="looking again at what was looked at (See et al. 2017: 1)")
     one_look_each: float = Field(0.0, ge=0, description="source words that do not get about one look in all")
     fertility: float = Field(0.0, ge=0, description="looks other than the learned fertility of a word lets expect")
-    blocks: int = Field(1, ge=1, description="transformer: blocks of features of which a head sees only some; 1: all")
-    head_blocks: Annotated[list[Blocks], Field(min_length=1)] | None = Field(
-        None, description="transformer: each head's blocks, from 0, in turns, as in [[0], [1], [0, 1]]; null: one each"
-    )
 
 
 class DecoderConfig(Section):
