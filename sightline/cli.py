@@ -6,6 +6,7 @@ Nothing heavy is imported until a command runs, so that `--help` answers at once
 from __future__ import annotations
 
 import sys
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -181,27 +182,25 @@ def align(
                 say(line)
             else:
                 say("\n".join(measure(translators[0], seen, hand_made)))
-        drawn = aligned(translators[0], seen, limit, show)
-    others = [list(align_corpus(translator, given[:limit], *names)) for translator in translators[1:]]
-    draw(translators, [drawn, *others], given[:limit], html, svg, png)
+        rest = iter(seen)
+        drawn = list(islice(rest, limit))
+        others = [list(align_corpus(translator, given[:limit], *names)) for translator in translators[1:]]
+        # Before the links: whoever reads those may stop at any time, as `head` does.
+        draw(translators, [drawn, *others], given[:limit], html, svg, png)
+        print_aligned(translators[0], drawn, rest, show)
 
 
-def aligned(translator: Translator, seen: Iterable[Forced], limit: int, show: bool) -> list[Forced]:
-    """Prints each sentence's links, or draws the first ones; gives back the first `limit` sentences."""
+def print_aligned(translator: Translator, first: Sequence[Forced], rest: Iterable[Forced], show: bool) -> None:
+    """Prints each sentence's links, or draws the `first` ones."""
     from sightline.forced import read_alignment
     from sightline.gallery import heatmap
     from sightline.links import to_pharaoh
     from sightline.plot import terminal
 
-    drawn: list[Forced] = []
-    for forced in seen:
-        if not show:
-            print(to_pharaoh(read_alignment(forced, translator.config.alignment)))
-        if len(drawn) < limit:
-            drawn.append(forced)
-            if show:
-                print(terminal(heatmap(forced, translator.config.alignment)), end="\n\n")
-    return drawn
+    for forced in () if show else chain(first, rest):
+        print(to_pharaoh(read_alignment(forced, translator.config.alignment)))
+    for forced in first if show else ():
+        print(terminal(heatmap(forced, translator.config.alignment)), end="\n\n")
 
 
 def read_gold(path: Path, given: Sequence[Pair] | Sequence[str], one_based: bool) -> Gold:

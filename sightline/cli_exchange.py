@@ -43,9 +43,11 @@ def export(
     BLEU is not written.
     """
     from sightline.folder import open_files
+    from sightline.interop.verified import check_export
     from sightline.interop.verified import export as make
 
     files = open_files(model)
+    check_export(files, to, quantize)
     given = held_out(files, source, target, pairs)
     learnt = learn_shortlist(files, (shortlist_source, shortlist_target, shortlist), shortlist_size)
     with bar(2 * len(given), "decoding with both") as watch:

@@ -6,8 +6,9 @@ This module must not import torch: `sightline config` and `--help` answer at onc
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import Field, ValidationError
@@ -318,4 +319,9 @@ def _fields(section: Section) -> list[tuple[str, Any]]:
 
 
 def _description(section: Section, name: str) -> str:
-    return (type(section).model_fields[name].description or "").strip()
+    """What a key is, and its values where it has but a few and the description names not all of them."""
+    field = type(section).model_fields[name]
+    told = (field.description or "").strip()
+    values = [value for value in get_args(field.annotation) if isinstance(value, str)]
+    missing = any(not re.search(rf"\b{re.escape(value)}\b", told) for value in values)
+    return f"{told} ({', '.join(values)})" if missing else told

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -267,6 +268,10 @@ def check_folder(path: Path) -> None:
         raise SightlineError(f"{path}: cannot make the folder: {place.name} is a file; choose another place")
     if not os.access(place, os.W_OK | os.X_OK):
         raise SightlineError(f"{path}: no permission to write in {place.name or place}; choose another place")
+    try:  # some file systems refuse though permissions allow it
+        os.rmdir(tempfile.mkdtemp(dir=place))
+    except OSError as error:
+        raise SightlineError(f"{path}: cannot write in {place}: {error.strerror}; choose another place") from None
 
 
 def make_folder(path: Path) -> None:

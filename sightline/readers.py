@@ -119,9 +119,10 @@ def _read_tab_separated(path: Path, watch: Watch) -> Numbered:
         columns = line.split("\t")
         if len(columns) != 2:
             found = "an empty line" if not line else _columns(len(columns))
+            remedy = "; keep two, as with: cut -f1,2" if len(columns) > 2 else ""
             raise SightlineError(
                 f"{path}, line {number}: expected two columns, source and target with one tab between them, "
-                f"found {found}"
+                f"found {found}{remedy}"
             )
         yield number, Pair(*columns)
 

@@ -189,8 +189,10 @@ class Translator:
         if wishes.checks:
             made = self._checked(made, work, wishes, replace(task, requests=requests))
         done = dict(zip(full, made, strict=True))
+        # All lines' records have the same fields, also of those without a word.
+        looked, terms = [] if wishes.checks else None, [] if wishes.glossary else None
         for index in range(len(encoded)):
-            yield done.get(index) or nothing(lines[index], task.align)
+            yield done.get(index) or replace(nothing(lines[index], task.align), flags=looked, terms=terms)
         if failure is not None:
             raise failure
 

@@ -110,13 +110,10 @@ def export(
     `watch` is told of the sentences decoded: twice as many as there are pairs. A `shortlist`, for CTranslate2 alone, is
     what the export will search with, and is verified with it.
     """
-    if to not in KINDS:
-        raise SightlineError(f"--to {to}: {nearest(to, KINDS)}")
-    if quantize is not None and to != "ctranslate2":
-        raise SightlineError(f"--quantize {quantize} is for --to ctranslate2; a Hugging Face folder holds float32")
+    files = open_files(model)
+    check_export(files, to, quantize)
     if shortlist is not None and to != "ctranslate2":
         raise SightlineError("a shortlist is for --to ctranslate2; a Hugging Face folder has no place for it")
-    files = open_files(model)
     with _growing(output) as partial:
         if to == "ctranslate2":
             write_ctranslate2(files, partial, quantize, shortlist)
@@ -135,13 +132,22 @@ def export(
     return found
 
 
+def check_export(files: ModelFiles, to: str, quantize: str | None) -> None:
+    """Refuses, before anything is read or decoded, what cannot be exported so."""
+    if to not in KINDS:
+        raise SightlineError(f"--to {to}: {nearest(to, KINDS)}")
+    if quantize is not None and to != "ctranslate2":
+        raise SightlineError(f"--quantize {quantize} is for --to ctranslate2; a Hugging Face folder holds float32")
+    reason = ctranslate2.unsupported(files.config.model) if to == "ctranslate2" else None
+    if reason is not None:
+        raise SightlineError(f"{files.path}: CTranslate2 cannot run {reason}")
+
+
 def write_ctranslate2(
     files: ModelFiles, output: Path, quantize: str | None = None, shortlist: Shortlist | None = None
 ) -> None:
     """The export alone, without its card: `export` verifies it."""
-    reason = ctranslate2.unsupported(files.config.model)
-    if reason is not None:
-        raise SightlineError(f"{files.path}: CTranslate2 cannot run {reason}")
+    check_export(files, "ctranslate2", quantize)
     ctranslate2.convert(files, output, quantize, shortlist)
     save_tokenizers(output, files.tokenizers)
     save_config(output, files.config)
