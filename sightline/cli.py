@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sightline.translator import Translator
 
 app = typer.Typer(
+    rich_markup_mode=None,  # boxes and colours would take as long to import as all the rest
     name="sightline",
     help="Sequence-to-sequence models that you train yourself and can look inside.",
     invoke_without_command=True,
