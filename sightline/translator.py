@@ -190,9 +190,10 @@ class Translator:
             made = self._checked(made, work, wishes, replace(task, requests=requests))
         done = dict(zip(full, made, strict=True))
         # All lines' records have the same fields, also of those without a word.
-        looked, terms = [] if wishes.checks else None, [] if wishes.glossary else None
+        fields: dict[str, Any] = {"flags": []} if wishes.checks else {}
+        fields |= {"terms": []} if wishes.glossary else {}
         for index in range(len(encoded)):
-            yield done.get(index) or replace(nothing(lines[index], task.align), flags=looked, terms=terms)
+            yield done.get(index) or replace(nothing(lines[index], task.align), **fields)
         if failure is not None:
             raise failure
 
