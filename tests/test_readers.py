@@ -195,7 +195,8 @@ class TestErrors:
             read_pairs(write("a.en", "x\n"), write("b.de", "y\n" * 3))
 
     @pytest.mark.parametrize(
-        ("line", "found"), [("one", "1 column$"), ("a\tb\tc", "3 columns$"), ("", "an empty line$")]
+        ("line", "found"),
+        [("one", "1 column$"), ("a\tb\tc", "3 columns; keep two, as with: cut -f1,2$"), ("", "an empty line$")],
     )
     def test_tab_separated(self, write: Write, line: str, found: str) -> None:
         with pytest.raises(SightlineError, match=rf"a\.tsv, line 2: expected two columns.* found {found}"):
