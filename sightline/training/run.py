@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,41 +13,37 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sightline import expectations, metrics, sizes
+from sightline import metrics, sizes
 from sightline.batch import Batch
 from sightline.config import RunConfig
 from sightline.corpora import Mix, named_files
 from sightline.data import EncodedPairs, Pair, batches, ordered_batches
 from sightline.errors import SightlineError
-from sightline.files import make_folder, write_text
 from sightline.folder import (
     Card,
     Tokenizers,
     check_free,
-    load_tokenizers,
     save_card,
     save_config,
     save_model,
-    save_tokenizers,
 )
 from sightline.limits import most_tokens
 from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.performance import threads, tune_allocator
-from sightline.preparing import Prepared, prepare
+from sightline.preparing import Prepared
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
 from sightline.training.averages import average_losses
-from sightline.training.checkpoints import CHECKPOINTS, latest
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.compiling import compile_layers
 from sightline.training.loop import Host, Result, Trainer, Validation
+from sightline.training.material import check_metric, gather
 from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
-from sightline.training.tensorboard import check_tensorboard
-from sightline.training.watching import WATCHED_AMONG, Watching
+from sightline.training.watching import Watching
 
 Say = Callable[[str], None]
-DROPPED = "dropped.json"
 
 
 @dataclass(frozen=True)
@@ -83,24 +78,40 @@ class TrainingData:
 
 
 def train(
-    config: RunConfig, output: Path, resume: bool = False, host: Host | None = None, say: Say = lambda line: None
+    config: RunConfig,
+    output: Path,
+    resume: bool = False,
+    host: Host | None = None,
+    say: Say = lambda line: None,
+    prepared: Prepared | None = None,
 ) -> Trained:
     """Trains what `config` describes into the folder `output`; `say` is told, line by line, what was chosen.
+
+    `prepared` is the data of a new run where `sightline.training.material` has begun with it before.
 
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
     checkpoint. Under torchrun every rank calls this; the first one talks, the others follow in silence.
     """
     with started(config.training) as ranks:
         if ranks.first:
-            return _train(config, output, resume, host, say, ranks)
-        return _train(config, output, resume, None, lambda line: None, ranks)
+            return _train(config, output, resume, host, say, ranks, prepared)
+        return _train(config, output, resume, None, lambda line: None, ranks, None)
 
 
-def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say: Say, ranks: Ranks) -> Trained:
+def _train(
+    config: RunConfig,
+    output: Path,
+    resume: bool,
+    host: Host | None,
+    say: Say,
+    ranks: Ranks,
+    prepared: Prepared | None,
+) -> Trained:
     checkpoint, files = _beginning(output, config, resume, ranks)
-    _check_metric(config)
-    read = config.model_copy(update={"data": files})
-    prepared = ranks.in_turn(lambda: _prepared(read, output, resume or not ranks.first, host is not None, say))
+    check_metric(config)
+    if prepared is None:
+        read = config.model_copy(update={"data": files})
+        prepared = ranks.in_turn(lambda: gather(read, output, resume or not ranks.first, host is not None, say))
     # Not before: what was freed on the way to the data goes back to the system.
     tune_allocator()
     tokenizers, encoded, valid = prepared.tokenizers, prepared.train, prepared.valid
@@ -158,21 +169,6 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     return Trained(result, config, output)
 
 
-def _prepared(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -> Prepared:
-    """The data; unless the run has begun, tokenizers, expectations and the account of what was dropped go there."""
-    longest = min(config.data.max_length, *most_tokens(config.model))
-    tokenizers = load_tokenizers(output, config) if begun else None
-    texts = max(config.training.validate_bleu, WATCHED_AMONG)
-    prepared = prepare(config, longest, tokenizers, texts, say, show)
-    if not begun:
-        make_folder(output)
-        save_tokenizers(output, prepared.tokenizers)
-        expectations.save(output, expectations.learn(prepared.texts))
-        account = json.dumps(prepared.account.as_dict(), ensure_ascii=False, indent=1)
-        write_text(output / DROPPED, account + "\n")
-    return prepared
-
-
 def _tell(result: Result, metric: str, say: Say) -> None:
     """What a person would not see from the best validation alone."""
     if result.skipped:
@@ -209,16 +205,6 @@ def _beginning(output: Path, config: RunConfig, resume: bool, ranks: Ranks) -> t
         raise SightlineError(f"{output}: no checkpoint to resume from; start without --resume")
     check_settings(found, _settings(config), partly=True)
     return found, find_files(config.data, found)
-
-
-def _check_metric(config: RunConfig) -> None:
-    """What the first validation would stumble over, told before anything is trained."""
-    training = config.training
-    metrics.check_tokenizer(training.bleu_tokenize)
-    if training.tensorboard:
-        check_tensorboard()
-    if training.metric == "bleu" and not training.validate_bleu:
-        raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
 
 
 def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
