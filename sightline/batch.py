@@ -37,6 +37,11 @@ class Tokens:
         """Only these sentences, by their numbers `(B',)`."""
         return Tokens(self.ids[index], self.mask[index])
 
+    def between(self, start: int, end: int) -> Tokens:
+        """Only these neighbours, no wider than the longest of them."""
+        mask = _trimmed(self.mask[start:end])
+        return Tokens(self.ids[start:end, : mask.size(1)], mask)
+
 
 @dataclass(frozen=True)
 class Features:
@@ -51,6 +56,16 @@ class Features:
     def rows(self, index: Tensor) -> Features:
         """Only these sentences, by their numbers `(B',)`."""
         return Features(self.values[index], self.mask[index])
+
+    def between(self, start: int, end: int) -> Features:
+        """Only these neighbours, no wider than the longest of them."""
+        mask = _trimmed(self.mask[start:end])
+        return Features(self.values[start:end, : mask.size(1)], mask)
+
+
+def _trimmed(mask: Tensor) -> Tensor:
+    """`(B, S)` without the columns in which nothing is real."""
+    return mask[:, : int(mask.sum(1).max())]
 
 
 Source = Tokens | Features
@@ -79,6 +94,11 @@ class Batch:
         targets = None if self.targets is None else self.targets.rows(index)
         indices = tuple(self.indices[place] for place in places) if self.indices else ()
         return Batch(tuple(source.rows(index) for source in self.sources), targets, indices)
+
+    def between(self, start: int, end: int) -> Batch:
+        """The sentences from `start` to before `end`, without the padding that only the others needed."""
+        targets = None if self.targets is None else self.targets.between(start, end)
+        return Batch(tuple(source.between(start, end) for source in self.sources), targets, self.indices[start:end])
 
     @property
     def size(self) -> int:

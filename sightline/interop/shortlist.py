@@ -28,7 +28,7 @@ FILE = "vmap.txt"
 SIZE = 50
 """Most target tokens that a source token brings."""
 
-FREQUENT = 256
+FREQUENT = 512
 """Target tokens that are always there, the most frequent ones."""
 
 LEAST = 0.05

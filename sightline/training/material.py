@@ -30,7 +30,8 @@ WATCHED_AMONG = 500
 
 def begin(config: RunConfig, output: Path, show: bool, say: Say) -> Prepared:
     """The data of a new run in `output`, a folder that must be free; torch is imported at the same time."""
-    Thread(target=_import_quietly, args=["torch"], daemon=True).start()
+    # Not a daemon: Python must not end in the middle of an import, so after a mistake the process waits for it.
+    Thread(target=_import_quietly, args=["torch"]).start()
     check_free(output)
     check_metric(config)
     return gather(config, output, False, show, say)
