@@ -30,8 +30,9 @@ NO_HEAD = (
     "this export has no alignment to show: choose a head of the model it was made from (`sightline align --gold FILE "
     "--choose`) and export that again"
 )
-# So many lines are sorted by length together; larger would batch a little better and answer later.
-LINES_AT_ONCE = 2_000
+# So many lines are sorted by length together: of those that come one after the other, since more would batch a little
+# better and answer later, and of those that are all there.
+LINES_AT_ONCE, LINES_OF_LIST = 2_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,13 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translates lines as they come, in their order.
 
-        `token_scores` asks for the log-probability of each token and for exact scores, maybe by a second pass; other
-        options are those of `translate`. Errors tell of a line by `name` and by its number, counted from `first`; the
+        `token_scores` asks for the log-probability of each token and for exact scores, maybe by a second pass; without
+        it a score may be a little off, or nan where it would cost time. Other options are those of `translate`. Errors tell of a line by `name` and by its number, counted from `first`; the
         lines before it come out. `watch` is told, batch by batch, how many lines more are done.
         """
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align, token_scores)
-        for chunk in _chunks(lines, LINES_AT_ONCE):
+        for chunk in _chunks(lines, LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
             yield from self._chunk(chunk, wishes, task, _Place(name, first), watch)
             first += len(chunk)
 
