@@ -72,6 +72,24 @@ class PenaltiesConfig(Section):
     )
 
 
+class CopyingConfig(Section):
+    """Writing words of the source as they are, beside those of the vocabulary."""
+
+    kind: Literal["none", "pointer_generator", "copynet", "copy_head"] = Field(
+        "none",
+        description="by attention's weights and a gate, by scores in one softmax with the words', or by its own head",
+    )
+    selective_read: bool = Field(
+        True, description="copynet, recurrent decoders: the next step reads what stands where the last word came from"
+    )
+    channels: int = Field(32, ge=1, description="copy_head: features of a source position")
+    kernel: int = Field(3, ge=1, description="copy_head: positions one filter sees (odd)")
+    layer: int | None = Field(
+        None, ge=0, description="pointer_generator, transformer: the layer whose head points, from 0; null: the last"
+    )
+    head: int = Field(0, ge=0, description="pointer_generator, transformer: the head that points, from 0")
+
+
 class DecoderConfig(Section):
     """From the memory to the target, token by token."""
 
@@ -117,3 +135,9 @@ class ModelConfig(Section):
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
+    copying: CopyingConfig = Field(default_factory=CopyingConfig, description=CopyingConfig.__doc__)
+
+    @property
+    def copies(self) -> bool:
+        """Whether source words can be copied."""
+        return self.copying.kind != "none"

@@ -16,7 +16,7 @@ from sightline import __version__
 from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
 from sightline.errors import SightlineError
 from sightline.files import check_folder, sha256, write_text
-from sightline.text import Sizes, Tokenizer, load_tokenizer, tokenizer_file
+from sightline.text import Sizes, Tokenizer, WordTokenizer, load_tokenizer, tokenizer_file
 
 if TYPE_CHECKING:
     import torch
@@ -29,10 +29,14 @@ CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """One for each side; the same object where the vocabulary is joint."""
+    """One for each side; the same object where the vocabulary is joint.
+
+    With `copies`, for a model that copies source words; of a vocabulary of words these may be words it does not have.
+    """
 
     source: Tokenizer
     target: Tokenizer
+    copies: bool = False
 
     @property
     def names(self) -> dict[str, Tokenizer]:
@@ -44,7 +48,31 @@ class Tokenizers:
     @property
     def sizes(self) -> Sizes:
         """Vocabulary sizes, as the recipes want them."""
-        return Sizes(self.source.size, self.target.size, self.source.same_entries(self.target))
+        joint = self.source.same_entries(self.target)
+        same = () if joint or not self.copies else self.target.ids_of(self.source)
+        return Sizes(self.source.size, self.target.size, joint, same, self.open)
+
+    @property
+    def open(self) -> bool:
+        """Whether a source sentence brings words of its own: see `sightline.open_words`."""
+        return self.copies and isinstance(self.source, WordTokenizer)
+
+    def opened(self, source: str) -> Tokenizers:
+        """The tokenizers for this source sentence and its translation."""
+        if not self.open:
+            return self
+        from sightline.open_words import opened
+
+        return Tokenizers(*opened(self.source, self.target, source))
+
+    def id_limits(self, longest: int) -> tuple[int, int]:
+        """No id is as large as these, of sources and of targets, in pairs of at most `longest` tokens a side."""
+        sizes = (self.source.size, self.target.size)
+        if not self.open:
+            return sizes
+        from sightline.open_words import id_limits
+
+        return id_limits(sizes, longest)
 
 
 @dataclass(frozen=True)
@@ -82,8 +110,9 @@ def load_tokenizers(folder: Path, config: RunConfig) -> Tokenizers:
     """Reads the tokenizers of a model folder."""
     if config.text.joint:
         joint = load_tokenizer(folder, "joint", config.text)
-        return Tokenizers(joint, joint)
-    return Tokenizers(load_tokenizer(folder, "source", config.text), load_tokenizer(folder, "target", config.text))
+        return Tokenizers(joint, joint, config.model.copies)
+    source, target = (load_tokenizer(folder, name, config.text) for name in ("source", "target"))
+    return Tokenizers(source, target, config.model.copies)
 
 
 def _tokenizer_files(folder: Path, config: RunConfig) -> list[Path]:

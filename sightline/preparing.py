@@ -183,7 +183,8 @@ class _Work:
         """All that decides what the token ids will be."""
         digests = {name: _digest(tokenizer.content()) for name, tokenizer in tokenizers.names.items()}
         text = self.config.text
-        return {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
+        key = {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
+        return {**key, "open_words": True} if tokenizers.open else key
 
     def encode(self, tokenizers: Tokenizers, folder: Path) -> Facts:
         """Tokenises both parts into `folder`."""
@@ -192,10 +193,10 @@ class _Work:
         processes = processes_for(pairs)
         if processes > 1:
             self.say(f"tokenising {pairs:,} pairs in {processes} processes")
-        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+        vocabularies = tokenizers.id_limits(self.longest)
         dropped: tuple[Counter[Verdict], ...] = (Counter(found.account().dropped), Counter())
         examples = _Examples()
-        encoders = Encoders(tokenizers.source, tokenizers.target, self.longest, processes)
+        encoders = Encoders(tokenizers.source, tokenizers.target, self.longest, processes, tokenizers.open)
         with (
             PartWriter(folder, "train", vocabularies, len(self.corpora)) as train,
             PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1) as valid,
@@ -255,7 +256,7 @@ class _Work:
                 self._tell_held_out(facts["held_out"], facts["usable"])
         training = tuple(corpus.files for corpus in self.corpora)
         validation = training if self.validation is None else (self.validation,)
-        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+        vocabularies = tokenizers.id_limits(self.longest)
         train, valid = (
             map_part(entry.folder, name, vocabularies, Origins(files, tuple(np.cumsum([0, *counts]).tolist())))
             for name, files, counts in zip(PARTS, (training, validation), facts["counts"], strict=True)

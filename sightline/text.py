@@ -64,11 +64,17 @@ MOST_COPIES, MOST_COPIED = 100, 5_000  # of one sentence: copies, and characters
 
 @dataclass(frozen=True)
 class Sizes:
-    """Vocabulary sizes, and whether they are one vocabulary."""
+    """Vocabulary sizes, and whether they are one vocabulary.
+
+    For models that copy: `same` has for each source id the target id of the same name, or UNK (empty where the
+    vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies.
+    """
 
     source: int
     target: int
     joint: bool
+    same: tuple[int, ...] = ()
+    open_words: bool = False
 
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:
