@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -90,6 +91,20 @@ class CopyingConfig(Section):
     head: int = Field(0, ge=0, description="pointer_generator, transformer: the head that points, from 0")
 
 
+class LexiconConfig(Section):
+    """A lexicon's knowledge in the output, looked up through attention."""
+
+    mode: Literal["none", "bias", "linear"] = Field(
+        "none", description="add to the words' logits, or mix with their probabilities by a learned share"
+    )
+    file: Path | None = Field(None, description="source<TAB>target<TAB>probability; `sightline lexicon` makes one")
+    epsilon: float = Field(0.001, gt=0, description="bias: added to the lexicon's probability; smaller is stronger")
+    layer: int | None = Field(
+        None, ge=0, description="transformer: the layer whose head looks words up, from 0; null: the last"
+    )
+    head: int = Field(0, ge=0, description="transformer: the head that looks words up, from 0")
+
+
 class DecoderConfig(Section):
     """From the memory to the target, token by token."""
 
@@ -136,6 +151,8 @@ class ModelConfig(Section):
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
     copying: CopyingConfig = Field(default_factory=CopyingConfig, description=CopyingConfig.__doc__)
+
+    lexicon: LexiconConfig = Field(default_factory=LexiconConfig, description=LexiconConfig.__doc__)
 
     @property
     def copies(self) -> bool:

@@ -13,6 +13,7 @@ import typer
 
 from sightline import __version__
 from sightline.cli_exchange import export, import_model
+from sightline.cli_lexicon import lexicon
 from sightline.cli_runs import average, report, train
 from sightline.cli_score import score
 from sightline.cli_translate import translate
@@ -251,6 +252,7 @@ app.command()(average)
 app.command()(report)
 app.command()(export)
 app.command("import")(import_model)
+app.command()(lexicon)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Copying: what a configuration may ask for together. No torch here."""
+"""Copying and lexicons: what a configuration may ask for together. No torch here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 def check_copying(model: ModelConfig, where: str) -> None:
     """Refuses a kind of copying that the recipe's parts cannot serve; `where` stands in the message."""
     kind = model.copying.kind
+    if kind != "none" and model.lexicon.mode != "none":
+        raise SightlineError(
+            f"{where}: model.copying.kind={kind} and model.lexicon.mode={model.lexicon.mode} both take the place of "
+            "the output layer: choose one"
+        )
     if kind == "pointer_generator" and model.recipe == "seq2seq":
         raise SightlineError(
             f"{where}: model.copying.kind=pointer_generator copies by attention, and the recipe seq2seq has none: "

@@ -12,7 +12,6 @@ of a feature, d_m of a memory state, e of an embedded token, c channels, V targe
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,13 +24,12 @@ from sightline.attention.core import masked_softmax
 from sightline.batch import Memory
 from sightline.outputs import Output, mixed
 from sightline.text import UNK, Sizes
+from sightline.views import Named, View
 
 IDS, MASK, STATES, KEYS = (f"copying.{name}" for name in ("ids", "mask", "states", "keys"))
 SCORES = "copying.scores"
 # Added to the probability of a right token in training: one that attention's window leaves out may have none at all.
 EPSILON = 1e-10
-
-Named = dict[str, Tensor]
 
 
 class Copyable(nn.Module):
@@ -105,20 +103,24 @@ class Seen:
         return normaliser - total, (weights - total[..., None]).exp()
 
 
-class View(nn.Module, ABC):
-    """What an output layer wants to see beside a decoder's features."""
+class CopyView(View):
+    """What copying looks at; the kinds differ in their weights and in how they are mixed."""
 
     def __init__(self, copyable: Copyable) -> None:
         super().__init__()
         self.copyable = copyable
 
     def prepare(self, memory: Memory, ids: Tensor) -> Named:
-        """What every step shares, from the memory and the source ids `(B, S)`: tensors `(B, …)`."""
         return {IDS: self.copyable.targets(ids), MASK: memory.mask, STATES: memory.states}
 
-    @abstractmethod
-    def forward(self, features: Tensor, weights: Tensor | None, inputs: Tensor, shared: Named) -> Seen:
-        """Features `(B, T, d)`, attention's weights `(B, T, S)` and the embedded tokens `(B, T, e)` that were read."""
+    def over(self, vocabulary: Output) -> CopyOutput:
+        return CopyOutput(vocabulary, self.copyable)
+
+    def known_source(self, ids: Tensor) -> Tensor:
+        return self.copyable.known_source(ids)
+
+    def known_target(self, ids: Tensor) -> Tensor:
+        return self.copyable.known_target(ids)
 
 
 def _of_each(ids: Tensor, features: Tensor) -> Tensor:
@@ -126,7 +128,7 @@ def _of_each(ids: Tensor, features: Tensor) -> Tensor:
     return ids[:, None].expand(-1, features.size(1), -1)
 
 
-class AttentionPointer(View):
+class AttentionPointer(CopyView):
     """κ = α, `g = σ(w_s · s + w_h · c + w_x · x + b)` with `c = Σ α h` (See et al. 2017, equations 8 and 9)."""
 
     def __init__(self, copyable: Copyable, width: int, memory_width: int, input_width: int) -> None:
@@ -140,7 +142,7 @@ class AttentionPointer(View):
         return Seen(features, _of_each(shared[IDS], features), weights, gate)
 
 
-class CopyScores(View):
+class CopyScores(CopyView):
     """`ψ(x_j) = tanh(W h_j) · s`, in one softmax with the vocabulary's logits (Gu et al. 2016, equation 8)."""
 
     def __init__(self, copyable: Copyable, width: int, memory_width: int) -> None:
@@ -156,7 +158,7 @@ class CopyScores(View):
         return Seen(features, _of_each(shared[IDS], features), scores)
 
 
-class CopyHead(View):
+class CopyHead(CopyView):
     """κ and the share of copying from the same features of positions, by two kernels (Allamanis et al. 2016).
 
     `L = (K * h) ∘ (W s)`, normalised at each position; `κ = softmax(K_κ * L)`, `1 - g = max_i σ(K_g * L)_i`, where *

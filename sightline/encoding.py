@@ -1,7 +1,7 @@
 """Tokenising a corpus once, in several processes, into files that are memory-mapped from then on.
 
 A part of the data (training, validation) is five plain arrays: for each side `SIDE.ids` (uint16 where the vocabulary
-fits, else int32; see `sightline.open_words` for ids past it) and `SIDE.offsets` (int64, one more than there are pairs), and `lines` (int64).
+fits, else int32) and `SIDE.offsets` (int64, one more than there are pairs), and `lines` (int64).
 The result does not depend on the number of processes: each gets chunks of text, and they are put together in order.
 """
 

@@ -29,7 +29,7 @@ from sightline.assembly import (
     read_width,
 )
 from sightline.batch import Batch, Memory, Tokens
-from sightline.copying import SCORES, CopyOutput, Seen, SelectiveRead, View
+from sightline.copying import SCORES, Seen, SelectiveRead
 from sightline.decoders import (
     BahdanauDecoder,
     CellStack,
@@ -51,6 +51,7 @@ from sightline.outputs import Output
 from sightline.search.protocol import Step
 from sightline.state import State
 from sightline.text import BOS, EOS, PAD, Sizes
+from sightline.views import OutputLayer, View
 
 TOKENS_AT_ONCE = 1024
 
@@ -67,11 +68,11 @@ class Reading(NamedTuple):
 class EncoderDecoder(nn.Module):
     """Reads a source, writes a target: `loss` for training, `start` and `step` for search.
 
-    With `view` words of the source can be copied. Then what the output layer foretells from is not a tensor of features
-    but what the view makes of them, of which `[mask]` gives those of some tokens all the same.
+    With `view` the output layer knows more than the decoder's features, as when it copies words of the source: it
+    foretells from what the view makes of them. `reader` adds to a step's input what was copied in the one before.
     """
 
-    output: Output | CopyOutput
+    output: OutputLayer
     table: Tensor | None
 
     def __init__(
@@ -89,7 +90,7 @@ class EncoderDecoder(nn.Module):
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder = encoder, decoder
-        self.output = output if view is None else CopyOutput(output, view.copyable)
+        self.output = output if view is None else view.over(output)
         self.view, self.reader = view, reader
         self.smoothing = smoothing
         penalties = penalties or {}
@@ -108,12 +109,12 @@ class EncoderDecoder(nn.Module):
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
         source = self.source(batch)
-        known = source.ids if self.view is None else self.view.copyable.known_source(source.ids)
+        known = source.ids if self.view is None else self.view.known_source(source.ids)
         return self.encoder(self.source_embedding(known), source.mask)
 
     def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """Target tokens `(B, T)`, the first at position `offset`, to `(B, T, e)`."""
-        known = tokens if self.view is None else self.view.copyable.known_target(tokens)
+        known = tokens if self.view is None else self.view.known_target(tokens)
         return self.target_embedding(known, offset=offset)
 
     def shifted(self, targets: Tokens) -> Tensor:
@@ -218,9 +219,9 @@ class EncoderDecoder(nn.Module):
         return seen, after, decoded.weights
 
     def decoded(self, tokens: Tensor, inputs: Tensor | None, state: State) -> Decoded:
-        """The decoder's step from one token a row, `(R,)`, or from what is read of it, `(R, e)`, where that is known."""
+        """The decoder's step from one token a row, `(R,)`; `inputs` `(R, e)` are the embedded tokens, where known."""
         if self.table is not None:
-            known = tokens if self.view is None else self.view.copyable.known_target(tokens)
+            known = tokens if self.view is None else self.view.known_target(tokens)
             return self.decoder.go_on(F.embedding(known, self.table), state)
         if inputs is None:
             inputs = self.embed(tokens[:, None], state.position)[:, 0]

@@ -30,7 +30,7 @@ from sightline.encoding import CHUNK, Chunk, Encoders, PartWriter, map_part, par
 from sightline.errors import SightlineError
 from sightline.files import sha256
 from sightline.filters import MOST_EXAMPLES, Account, Example, Filters, Verdict, shortened
-from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers
+from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers, with_lexicon
 from sightline.readers import Pair, TextFiles
 from sightline.survey import HeldOut, Survey, survey
 from sightline.text import train_tokenizer
@@ -90,10 +90,24 @@ def prepare(
         learnt = cache.entry("tokenizer", work.tokenizer_key(), work.learn)
         tokenizers = load_tokenizers(learnt.folder, config)
         learnt.release()
+        tokenizers = _with_lexicon(tokenizers, config)
     say(f"tokenizer: {config.text.tokenizer}, {_entries(tokenizers)}")
     chosen = tokenizers
     entry = cache.entry("tokens", work.tokens_key(chosen), lambda folder: work.encode(chosen, folder))
     return work.load(entry, tokenizers, texts)
+
+
+def _with_lexicon(tokenizers: Tokenizers, config: RunConfig) -> Tokenizers:
+    """The tokenizers and the lexicon that the configuration names, if it asks for one."""
+    lexicon = config.model.lexicon
+    if lexicon.mode == "none":
+        return tokenizers
+    if lexicon.file is None:
+        raise SightlineError(
+            f"model.lexicon.mode={lexicon.mode} needs model.lexicon.file: source<TAB>target<TAB>probability in each "
+            "line, as `sightline lexicon` makes one from pairs"
+        )
+    return with_lexicon(tokenizers, lexicon.file)
 
 
 def _entries(tokenizers: Tokenizers) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sightline.config import TextConfig
 from sightline.errors import SightlineError
@@ -34,6 +35,9 @@ from sightline.tokenizers import (
     WordTokenizer,
     normalise,
 )
+
+if TYPE_CHECKING:
+    from sightline.lexicon import Lexicon
 
 __all__ = [
     "BOS",
@@ -67,7 +71,8 @@ class Sizes:
     """Vocabulary sizes, and whether they are one vocabulary.
 
     For models that copy: `same` has for each source id the target id of the same name, or UNK (empty where the
-    vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies.
+    vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies. `lexicon` is for models
+    that look words up.
     """
 
     source: int
@@ -75,6 +80,7 @@ class Sizes:
     joint: bool
     same: tuple[int, ...] = ()
     open_words: bool = False
+    lexicon: Lexicon | None = None
 
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:

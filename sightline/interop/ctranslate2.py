@@ -77,6 +77,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"an encoder that is no transformer ({config.encoder.kind})"
     if config.copies:
         return f"a model that copies ({config.copying.kind})"
+    if config.lexicon.mode != "none":
+        return "a model with a lexicon"
     return None
 
 

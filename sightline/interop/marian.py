@@ -46,6 +46,8 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"a {config.recipe} decoder with a {config.encoder.kind} encoder"
     if config.copies:
         return f"a model that copies (model.copying.kind={config.copying.kind})"
+    if config.lexicon.mode != "none":
+        return f"a model with a lexicon (model.lexicon.mode={config.lexicon.mode})"
     if config.norm_position != "post":
         return "layers that normalise before a sublayer (model.norm_position=pre)"
     if config.norm != "layer":
