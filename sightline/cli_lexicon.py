@@ -55,5 +55,5 @@ def word_tokenizers(text: TextFiles) -> Tokenizers:
     from sightline.text import train_tokenizer
 
     config = TextConfig(tokenizer="word")
-    sides = (train_tokenizer((pair[side] for _, pair in text.read()), config, 2**31) for side in (0, 1))
-    return Tokenizers(*sides)
+    source, target = (train_tokenizer((pair[side] for _, pair in text.read()), config, 2**31) for side in (0, 1))
+    return Tokenizers(source, target)

@@ -87,8 +87,12 @@ class Seen:
     def joined(steps: Sequence[Seen]) -> Seen:
         """Steps `(B, 1, …)` as a sequence `(B, T, …)`."""
         gates = [step.gate for step in steps if step.gate is not None]
-        parts = ([step.features for step in steps], [step.ids for step in steps], [step.weights for step in steps])
-        return Seen(*(torch.cat(part, 1) for part in parts), torch.cat(gates, 1) if gates else None)
+        return Seen(
+            torch.cat([step.features for step in steps], 1),
+            torch.cat([step.ids for step in steps], 1),
+            torch.cat([step.weights for step in steps], 1),
+            torch.cat(gates, 1) if gates else None,
+        )
 
     def shares(self, normaliser: Tensor) -> tuple[Tensor, Tensor]:
         """The log-probability of generating `(…)` and the probability of copying each position `(…, S)`.

@@ -107,7 +107,8 @@ def read_lexicon(path: Path, source: Tokenizer, target: Tokenizer) -> Lexicon:
             raise SightlineError(
                 f"{path}, line {number}: expected a source, a target and a probability from 0 to 1, with tabs between"
             )
-        one, other = (_token(text, *side) for text, side in zip(columns, zip(names, (source, target), strict=True)))
+        one = _token(columns[0], names[0], source)
+        other = _token(columns[1], names[1], target)
         if one is not None:
             found[one, UNK if other is None else other] += share
     if not found:

@@ -206,14 +206,13 @@ class EncoderDecoder(nn.Module):
             return decoded.features, decoded.state, decoded.weights
         inputs = self.embed(tokens[:, None], state.position)[:, 0]
         if self.reader is not None:
-            scores = state.own[SCORES].view(-1, state.width, state.own[SCORES].size(-1))
+            scores = _by_sentence(state.own[SCORES], state.width)
             copied = self.reader(tokens.view(-1, state.width), scores, state.shared)
             inputs = torch.cat([inputs, copied.flatten(0, 1).to(inputs.dtype)], -1)
         decoded = self.decoded(tokens, inputs, state)
-        rows = (decoded.features, decoded.weights, inputs)
-        features, weights, inputs = (None if row is None else row.unflatten(0, (-1, state.width)) for row in rows)
-        seen = self.view(features, weights, inputs, state.shared)
-        after = decoded.state
+        weights = None if decoded.weights is None else _by_sentence(decoded.weights, state.width)
+        features, inputs = (_by_sentence(part, state.width) for part in (decoded.features, inputs))
+        seen, after = self.view(features, weights, inputs, state.shared), decoded.state
         if self.reader is not None:
             after = replace(after, own={**after.own, SCORES: seen.weights.flatten(0, 1)})
         return seen, after, decoded.weights
@@ -249,6 +248,11 @@ class EncoderDecoder(nn.Module):
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
         return batch.sources[0].mask.sum(-1)
+
+
+def _by_sentence(rows: Tensor, width: int) -> Tensor:
+    """Rows `(R, …)` as `(B, K, …)`."""
+    return rows.reshape(-1, width, *rows.shape[1:])
 
 
 def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:

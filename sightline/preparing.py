@@ -187,7 +187,8 @@ class _Work:
             joint = train_tokenizer(sentences(0, 1), text, vocabulary)
             tokenizers = Tokenizers(joint, joint)
         else:
-            tokenizers = Tokenizers(*(train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1)))
+            source, target = (train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1))
+            tokenizers = Tokenizers(source, target)
         save_tokenizers(folder, tokenizers)
         return {}
 

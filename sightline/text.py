@@ -12,7 +12,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +80,7 @@ class Sizes:
     joint: bool
     same: tuple[int, ...] = ()
     open_words: bool = False
-    lexicon: Lexicon | None = None
+    lexicon: Lexicon | None = field(default=None, compare=False)
 
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:

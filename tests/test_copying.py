@@ -200,10 +200,8 @@ def test_token_scores_have_the_gradients_of_the_logits() -> None:
     expected = (logits.gather(1, targets[:, None])[:, 0], logits.logsumexp(-1), logits.mean(-1))
     found = output.token_scores(features, targets)
     weights = torch.randn(3, 4).double()
-    sums = [
-        sum((one * weight).sum() for one, weight in zip(scores, weights, strict=True)) for scores in (found, expected)
-    ]
-    gradients = [torch.autograd.grad(one, (features, output.weight, output.bias)) for one in sums]  # type: ignore[arg-type]
+    sums = [(torch.stack([*scores]) * weights).sum() for scores in (found, expected)]
+    gradients = [torch.autograd.grad(one, (features, output.weight, output.bias)) for one in sums]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
 

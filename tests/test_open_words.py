@@ -122,9 +122,19 @@ def command(*arguments: object) -> list[str]:
 
 def trained(folder: Path, kind: str, *settings: str) -> Path:
     """A small model of the task, from the command line."""
-    common = ("text.tokenizer=word", "text.vocabulary=12", "model.dropout=0", "model.embedding=16",
-              "model.decoder.width=32", "training.learning_rate=0.01", "training.validate_bleu=4",
-              "training.validate_every=1000", "data.batch_tokens=256", f"model.copying.kind={kind}", *settings)  # fmt: skip
+    common = (
+        "text.tokenizer=word",
+        "text.vocabulary=12",
+        "model.dropout=0",
+        "model.embedding=16",
+        "model.decoder.width=32",
+        "training.learning_rate=0.01",
+        "training.validate_bleu=4",
+        "training.validate_every=1000",
+        "data.batch_tokens=256",
+        f"model.copying.kind={kind}",
+        *settings,
+    )
     data = ("--pairs", write_tsv(folder / "train.tsv", task(2000, 0)))
     valid = ("--valid-pairs", write_tsv(folder / "valid.tsv", task(20, 1)))
     assign = [word for setting in common for word in ("--set", setting)]
