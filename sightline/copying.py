@@ -158,6 +158,7 @@ class CopyScores(CopyView):
 
     def forward(self, features: Tensor, weights: Tensor | None, inputs: Tensor, shared: Named) -> Seen:
         scores = features @ shared[KEYS].transpose(1, 2).to(features.dtype)  # (B, T, S)
+        # Their softmax is not attention's: the vocabulary's logits are in it.
         scores = scores.masked_fill(~shared[MASK][:, None], -torch.inf)
         return Seen(features, _of_each(shared[IDS], features), scores)
 
@@ -222,7 +223,13 @@ class CopyOutput(nn.Module):
         given = logits + (generate - normaliser)[..., None]
         if self.open:  # at most as many as there are positions
             given = F.pad(given, (0, features.ids.size(-1)), value=-torch.inf)
-        return mixed(given, torch.zeros_like(given).scatter_add(-1, features.ids, copies.to(given.dtype)))
+        copied = torch.zeros_like(given).scatter_add(-1, features.ids, copies.to(given.dtype))
+        if torch.is_grad_enabled():
+            return mixed(given, copied)
+        # Only words of the source change, and the whole is the largest tensor of a step. A word that stands twice is
+        # written twice, which a gradient would count twice.
+        changed = mixed(given.gather(-1, features.ids), copied.gather(-1, features.ids))
+        return given.scatter_(-1, features.ids, changed)
 
     def nll(self, features: Seen, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Features and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain.

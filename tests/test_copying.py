@@ -75,6 +75,8 @@ def test_distribution_steps_loss_and_gradients(recipe: str, kind: str, sizes: Si
     seen = model.read(batch).features
     log_probs = model.output.log_probs(seen)  # (B, T, W)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, log_probs.size(1)).double())
+    with torch.no_grad():
+        torch.testing.assert_close(model.output.log_probs(seen), log_probs)
     for row, column in ((0, 1), (1, 2)):
         expected = brute_force(model.output, seen[row, column], log_probs.size(-1))
         torch.testing.assert_close(log_probs[row, column].exp(), expected)
@@ -103,6 +105,17 @@ def test_a_batch_is_its_sentences_and_beams_keep_their_own(recipe: str, kind: st
             ended = [EOS] if one.finished else []
             given = Batch(alone.sources, pad([[*one.tokens, *ended]], PAD))
             assert model.token_log_probs(given)[0].tolist() == pytest.approx(one.token_log_probs)
+
+
+@pytest.mark.parametrize(("recipe", "kind"), COMBINATIONS)
+def test_products_in_bfloat16_and_smoothed_targets(recipe: str, kind: str) -> None:
+    model, batch = make(recipe, kind, OPEN).float().train(), examples(OPEN)
+    exact = model.loss(batch)["nll"][0]
+    model.precision, model.smoothing = torch.bfloat16, 0.1
+    losses = model.loss(batch)
+    torch.testing.assert_close(losses["nll"][0], exact, atol=0.2, rtol=0.05)
+    losses["cross_entropy"][0].backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
 
 
 def test_words_of_other_sentences_are_never_written() -> None:
@@ -221,6 +234,23 @@ def test_token_scores_have_the_gradients_of_the_logits() -> None:
 def test_what_does_not_fit_together_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SightlineError, match=message):
         build_config({"model": values})
+
+
+def test_looking_up_tokens_and_int8_change_nothing_that_counts() -> None:
+    model, batch = make("bahdanau", "pointer_generator", OPEN).float(), examples(OPEN)
+    tokens = torch.tensor([BOS, 11])
+    expected = model.step(tokens, model.start(batch)).log_probs
+    model.tabulate(10**6)
+    assert model.table is not None
+    torch.testing.assert_close(model.step(tokens, model.start(batch)).log_probs, expected)
+    model.output.quantise()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model.step(tokens, model.start(batch)).log_probs.exp(), expected.exp(), atol=0.02, rtol=0
+        )
+    reading = make("luong", "copynet", OPEN)
+    reading.tabulate(10**6)
+    assert reading.table is None  # a step reads more than the token
 
 
 def test_a_head_that_is_not_there_is_refused() -> None:

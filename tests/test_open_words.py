@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 import sightline
 from sightline.cli import app
 from sightline.data import Pair, encode, encode_pairs
-from sightline.encoding import ids_type
+from sightline.encoding import Chunk, Encoders, ids_type
 from sightline.folder import Tokenizers
 from sightline.forced import encode_pair
 from sightline.open_words import id_limits, opened
 from sightline.scoring import score
 from sightline.text import EOS, UNK, CharacterTokenizer, WordTokenizer
-from tests.commands import write_tsv
+from tests.commands import settings, write_tsv
 
 SOURCE = WordTokenizer(["der", "Hund", "heißt", "Rex"], "nfc", False)
 TARGET = WordTokenizer(["the", "dog", "is", "called", "Rex"], "nfc", False)
@@ -120,7 +120,7 @@ def command(*arguments: object) -> list[str]:
     return result.stdout.splitlines()
 
 
-def trained(folder: Path, kind: str, *settings: str) -> Path:
+def trained(folder: Path, kind: str) -> Path:
     """A small model of the task, from the command line."""
     common = (
         "text.tokenizer=word",
@@ -133,7 +133,6 @@ def trained(folder: Path, kind: str, *settings: str) -> Path:
         "training.validate_every=1000",
         "data.batch_tokens=256",
         f"model.copying.kind={kind}",
-        *settings,
     )
     data = ("--pairs", write_tsv(folder / "train.tsv", task(2000, 0)))
     valid = ("--valid-pairs", write_tsv(folder / "valid.tsv", task(20, 1)))
@@ -180,3 +179,33 @@ def write_one(folder: Path, text: str) -> Path:
     path = folder / "one.source"
     path.write_text(f"{text}\n", encoding="utf-8")
     return path
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes"),
+    [
+        ("transformer", ("text.tokenizer=unigram", "text.vocabulary=300", "model.copying.kind=pointer_generator")),
+        ("bahdanau", ("text.joint=false", "text.vocabulary=8", "model.copying.kind=copynet")),
+    ],
+)
+def test_other_vocabularies_go_the_whole_way(tmp_path: Path, recipe: str, changes: Sequence[str]) -> None:
+    pairs = write_tsv(tmp_path / "pairs.tsv", task(60, 3))
+    assign = [word for setting in changes for word in ("--set", setting)]
+    model = tmp_path / "model"
+    command(
+        "train", "--recipe", recipe, "--pairs", pairs, "--output", model, "--max-steps", 2, *settings(recipe), *assign
+    )
+    assert len(command("translate", model, write_one(tmp_path, "a b Name7"), "--json", "--align")) == 1
+    assert command("score", model, "--pairs", pairs)
+    assert command("align", model, "--pairs", pairs)
+    result = CliRunner().invoke(
+        app, ["export", str(model), str(tmp_path / "out"), "--to", "ctranslate2", "--pairs", str(pairs)]
+    )
+    assert "cannot run" in str(result.exception or result.output)
+
+
+def test_other_processes_give_the_same_ids() -> None:
+    chunk = Chunk(0, 0, [1], [Pair("der Hund heißt Wuff", "the dog is called Wuff")])
+    with Encoders(SOURCE, TARGET, 10, 2, True) as encoders:
+        ((_, found),) = encoders.encode([chunk])
+    assert found.ids[1].tolist() == [4, 5, 6, 7, TARGET.size + 3, EOS]

@@ -5,8 +5,6 @@ Shapes: see `decoders/base.py`; H heads, d_k width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -38,28 +36,25 @@ class TransformerDecoderLayer(nn.Module):
         self.around_cross = Residual(attention.width, norm, norm_position, dropout)
         self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
 
-    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(
+        self, states: Tensor, memory: Tensor, mask: Tensor | None, pointing: int | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """States `(B, T, d)`, memory `(B, S, d)` and its mask, broadcastable to `(B, H, T, S)`, to states `(B, T, d)`.
 
-        Padding comes last, so causality alone hides it from every real position.
+        Padding comes last, so causality alone hides it from every real position. With the number of a head `pointing`
+        its weights `(B, T, S)` come beside the states, with their gradient.
         """
-        return self.through(states, lambda x: self.cross(x, memory, mask))
-
-    def pointing(self, states: Tensor, memory: Tensor, mask: Tensor | None, head: int) -> tuple[Tensor, Tensor]:
-        """The same, and beside it one head's weights `(B, T, S)`, with their gradient."""
         weights: list[Tensor] = []
 
         def attend(queries: Tensor) -> Tensor:
-            weights.append(self.cross.weights_of(head, queries, memory, mask))
+            if pointing is not None:
+                weights.append(self.cross.weights_of(pointing, queries, memory, mask))
             return self.cross(queries, memory, mask)
 
-        return self.through(states, attend), weights[0]
-
-    def through(self, states: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
-        """The three sublayers; `attend` is the attention to the memory, `(B, T, d)` to `(B, T, d)`."""
         states = self.around_attention(states, lambda x: self.self_attention(x, causal=True))
         states = self.around_cross(states, attend)
-        return self.around_feedforward(states, self.feedforward)
+        states = self.around_feedforward(states, self.feedforward)
+        return (states, weights[0]) if weights else states
 
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
@@ -97,7 +92,7 @@ class TransformerDecoder(Decoder):
         weights: Tensor | None = None
         for number, layer in enumerate(self.layers):
             if self.pointing is not None and number == self.pointing[0]:
-                states, weights = layer.pointing(states, memory.states, mask, self.pointing[1])
+                states, weights = layer(states, memory.states, mask, self.pointing[1])
             else:
                 states = layer(states, memory.states, mask)
         return Decoded(self.norm(states), State(position=embedded.size(1)), weights)
