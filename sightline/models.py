@@ -207,7 +207,7 @@ class EncoderDecoder(nn.Module):
         inputs = self.embed(tokens[:, None], state.position)[:, 0]
         if self.reader is not None:
             scores = _by_sentence(state.own[SCORES], state.width)
-            copied = self.reader(tokens.view(-1, state.width), scores, state.shared)
+            copied = self.reader(_by_sentence(tokens, state.width), scores, state.shared)
             inputs = torch.cat([inputs, copied.flatten(0, 1).to(inputs.dtype)], -1)
         decoded = self.decoded(tokens, inputs, state)
         weights = None if decoded.weights is None else _by_sentence(decoded.weights, state.width)
