@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -68,6 +69,38 @@ class PenaltiesConfig(Section):
     fertility: float = Field(0.0, ge=0, description="looks other than the learned fertility of a word lets expect")
 
 
+class CopyingConfig(Section):
+    """Writing words of the source as they are, beside those of the vocabulary."""
+
+    kind: Literal["none", "pointer_generator", "copynet", "copy_head"] = Field(
+        "none",
+        description="by attention's weights and a gate, by scores in one softmax with the words', or by its own head",
+    )
+    selective_read: bool = Field(
+        True, description="copynet, recurrent decoders: the next step reads what stands where the last word came from"
+    )
+    channels: int = Field(32, ge=1, description="copy_head: features of a source position")
+    kernel: int = Field(3, ge=1, description="copy_head: positions one filter sees (odd)")
+    layer: int | None = Field(
+        None, ge=0, description="pointer_generator, transformer: the layer whose head points, from 0; null: the last"
+    )
+    head: int = Field(0, ge=0, description="pointer_generator, transformer: the head that points, from 0")
+
+
+class LexiconConfig(Section):
+    """A lexicon's knowledge in the output, looked up through attention."""
+
+    mode: Literal["none", "bias", "linear"] = Field(
+        "none", description="add to the words' logits, or mix with their probabilities by a learned share"
+    )
+    file: Path | None = Field(None, description="source<TAB>target<TAB>probability; `sightline lexicon` makes one")
+    epsilon: float = Field(0.001, gt=0, description="bias: added to the lexicon's probability; smaller is stronger")
+    layer: int | None = Field(
+        None, ge=0, description="transformer: the layer whose head looks words up, from 0; null: the last"
+    )
+    head: int = Field(0, ge=0, description="transformer: the head that looks words up, from 0")
+
+
 class DecoderConfig(Section):
     """From the memory to the target, token by token."""
 
@@ -113,3 +146,11 @@ class ModelConfig(Section):
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
+    copying: CopyingConfig = Field(default_factory=CopyingConfig, description=CopyingConfig.__doc__)
+
+    lexicon: LexiconConfig = Field(default_factory=LexiconConfig, description=LexiconConfig.__doc__)
+
+    @property
+    def copies(self) -> bool:
+        """Whether source words can be copied."""
+        return self.copying.kind != "none"

@@ -13,6 +13,7 @@ from sightline.attention.masks import block_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Memory
+from sightline.copying import AttentionPointer, Copyable, CopyHead, CopyScores
 from sightline.decoders import (
     Bridge,
     CellStack,
@@ -29,10 +30,12 @@ from sightline.encoders import (
 from sightline.errors import SightlineError
 from sightline.heads import seen_blocks
 from sightline.layers import Embedding, FeedForward
+from sightline.lexical import LexiconView
 from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.text import PAD, Sizes
+from sightline.views import View
 
 
 def number(value: int | None) -> int:
@@ -194,6 +197,45 @@ def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.
     if name == "location":
         return scores.Location(query_width, config.attention.max_source)
     return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()
+
+
+def read_width(config: ModelConfig, encoder: Encoder) -> int:
+    """How wide what a selective read adds to each input of the decoder is: 0 without one."""
+    return encoder.width if config.copying.kind == "copynet" and config.copying.selective_read else 0
+
+
+def make_pointing(config: ModelConfig) -> tuple[int, int] | None:
+    """The layer and head of a Transformer that its output layer looks through, if it needs one."""
+    if config.copying.kind != "pointer_generator" and config.lexicon.mode == "none":
+        return None
+    name, section = ("lexicon", config.lexicon) if config.copying.kind == "none" else ("copying", config.copying)
+    layers, heads = number(config.decoder.layers), number(config.decoder.heads)
+    layer = layers - 1 if section.layer is None else section.layer
+    if layer >= layers or section.head >= heads:
+        raise SightlineError(
+            f"model.{name}.layer={layer} and model.{name}.head={section.head} name no head of this model: "
+            f"it has {layers} layers of {heads} heads, counted from 0"
+        )
+    return layer, section.head
+
+
+def make_view(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> View | None:
+    """What the output layer sees beside features of this width: None where these are all it needs."""
+    copying, lexicon = config.copying, config.lexicon
+    if lexicon.mode != "none":
+        if sizes.lexicon is None:
+            raise SightlineError("model.lexicon.mode needs a lexicon: name its file in model.lexicon.file")
+        return LexiconView(sizes.lexicon, sizes.source, lexicon.mode, lexicon.epsilon)
+    if copying.kind == "none":
+        return None
+    copyable = Copyable(sizes)
+    if copying.kind == "pointer_generator":
+        return AttentionPointer(copyable, width, encoder.width, target.width)
+    if copying.kind == "copynet":
+        return CopyScores(copyable, width, encoder.width)
+    if copying.kernel % 2 == 0:
+        raise SightlineError(f"model.copying.kernel={copying.kernel}: choose an odd number, so that it has a middle")
+    return CopyHead(copyable, width, encoder.width, copying.channels, copying.kernel)
 
 
 def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:

@@ -15,6 +15,7 @@ import typer
 from sightline import __version__
 from sightline.cli_compare import compare
 from sightline.cli_exchange import export, import_model
+from sightline.cli_lexicon import lexicon
 from sightline.cli_runs import average, report, train
 from sightline.cli_score import score
 from sightline.cli_translate import translate
@@ -253,6 +254,7 @@ app.command()(report)
 app.command()(compare)
 app.command()(export)
 app.command("import")(import_model)
+app.command()(lexicon)
 
 
 @app.command()

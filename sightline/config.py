@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from sightline.architecture import ModelConfig
+from sightline.copy_settings import check_copying
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
 from sightline.mistakes import explain
@@ -182,6 +183,11 @@ ONLY_IN = {
     "penalties.repeated_looks": ("bahdanau", "luong"),
     "penalties.one_look_each": ("bahdanau", "luong"),
     "penalties.fertility": ("bahdanau", "luong"),
+    "copying.layer": ("transformer",),
+    "copying.head": ("transformer",),
+    "lexicon.mode": ("bahdanau", "luong", "transformer"),
+    "lexicon.layer": ("transformer",),
+    "lexicon.head": ("transformer",),
     "decoder.cell": ("seq2seq", "bahdanau", "luong"),
     "decoder.context": ("seq2seq",),
     "decoder.readout_state": ("bahdanau",),
@@ -232,6 +238,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
     _check_heard(config.model, where)
     check_blocks(config.model, where)
+    check_copying(config.model, where)
     return config
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
 from sightline.filters import Account, Verdict
+from sightline.open_words import opened
 from sightline.readers import Pair, TextFiles
 from sightline.tokenizers import EOS, PAD, Tokenizer
 
@@ -150,13 +151,23 @@ class Encoded:
     lengths: tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
-def encode(pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, max_length: int | None = None) -> Encoded:
-    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted)."""
+def encode(
+    pairs: Iterable[Pair],
+    source: Tokenizer,
+    target: Tokenizer,
+    max_length: int | None = None,
+    open_words: bool = False,
+) -> Encoded:
+    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted).
+
+    `open_words`: words of a source that the target vocabulary lacks get ids of their own: see `sightline.open_words`.
+    """
     verdicts = bytearray()
     ids: tuple[list[int], list[int]] = ([], [])
     lengths: tuple[list[int], list[int]] = ([], [])
     for pair in pairs:
-        encoded = (source.encode(pair.source), target.encode(pair.target))
+        own = opened(source, target, pair.source) if open_words else (source, target)
+        encoded = (own[0].encode(pair.source), own[1].encode(pair.target))
         if not all(encoded):
             verdicts.append(Verdict.EMPTY)
         elif max_length is not None and max(map(len, encoded)) > max_length:
@@ -175,10 +186,14 @@ def encode(pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, max_leng
 
 
 def encode_pairs(
-    pairs: Iterable[Pair], source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_length: int | None = None
+    pairs: Iterable[Pair],
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer,
+    max_length: int | None = None,
+    open_words: bool = False,
 ) -> tuple[EncodedPairs, Account]:
     """`encode`, all of it held in memory, ready for batches, and the account of what was dropped."""
-    found = encode(pairs, source_tokenizer, target_tokenizer, max_length)
+    found = encode(pairs, source_tokenizer, target_tokenizer, max_length, open_words)
     source, target = (
         Side(ids, np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
         for ids, lengths in zip(found.ids, found.lengths, strict=True)

@@ -57,8 +57,10 @@ class Encoders:
     module: a script that calls Sightline without a guard would run again in each of them.
     """
 
-    def __init__(self, source: Tokenizer, target: Tokenizer, max_length: int, processes: int) -> None:
-        self._settings = (source, target, max_length)
+    def __init__(
+        self, source: Tokenizer, target: Tokenizer, max_length: int, processes: int, open_words: bool = False
+    ) -> None:
+        self._settings = (source, target, max_length, open_words)
         self._processes = processes
         self._idle: deque[subprocess.Popen[bytes]] = deque()
         self._all: list[subprocess.Popen[bytes]] = []
@@ -126,13 +128,13 @@ def _send(stream: IO[bytes] | None, data: bytes) -> None:
 def serve() -> None:
     """The other process: tokenizers first, then chunk after chunk of pairs until the input ends."""
     given, answers = sys.stdin.buffer, sys.stdout.buffer
-    source, target, max_length = pickle.load(given)
+    settings: tuple[Tokenizer, Tokenizer, int, bool] = pickle.load(given)
     while True:
         try:
             pairs = pickle.load(given)
         except EOFError:
             return
-        _send(answers, pickle.dumps(encode((Pair(*pair) for pair in pairs), source, target, max_length)))
+        _send(answers, pickle.dumps(encode((Pair(*pair) for pair in pairs), *settings)))
 
 
 class PartWriter:

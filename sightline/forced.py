@@ -74,6 +74,7 @@ class EncodedPair:
 
 def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) -> EncodedPair:
     """A pair for a forced pass, the target as text or as the ids a search gave."""
+    tokenizers = tokenizers.opened(source)
     source_ids, source_words, source_owners = tokenizers.source.encode_words(source)
     if isinstance(target, str):
         target_ids, target_words, target_owners = tokenizers.target.encode_words(target)

@@ -141,6 +141,58 @@ class _CrossEntropy(torch.autograd.Function):
         return by_features * scale, by_weight * scale, by_bias * scale, None, None, None, None
 
 
+class TokenScores(NamedTuple):
+    """What a mixture needs of the vocabulary's part, each `(N,)`: the right token's logit, `log Σ exp` and the mean."""
+
+    right: Tensor
+    normaliser: Tensor
+    mean: Tensor
+
+
+class _TokenScores(torch.autograd.Function):
+    """`TokenScores` of `features Wᵀ + b`, chunk by chunk; the backward pass works the logits out again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, fixed_row: int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        right, normaliser, mean = (features.new_empty(features.size(0)) for _ in range(3))
+        for start in range(0, features.size(0), CHUNK):
+            here = slice(start, start + CHUNK)
+            logits = torch.addmm(bias, features[here], weight.T)
+            right[here] = logits.gather(1, targets[here, None]).squeeze(1)
+            normaliser[here], mean[here] = logits.logsumexp(-1), logits.mean(-1)
+        ctx.save_for_backward(features, weight, bias, targets, normaliser)
+        ctx.fixed_row = fixed_row
+        return right, normaliser, mean
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        features, weight, bias, targets, normaliser = ctx.saved_tensors
+        by_right, by_normaliser, by_mean = (gradient[:, None] for gradient in gradients)
+        by_features, by_weight, by_bias = (torch.zeros_like(part) for part in (features, weight, bias))
+        for start in range(0, features.size(0), CHUNK):
+            here = slice(start, start + CHUNK)
+            logits = torch.addmm(bias, features[here], weight.T)
+            by_logits = logits.sub_(normaliser[here, None]).exp_().mul_(by_normaliser[here])
+            by_logits += by_mean[here] / weight.size(0)
+            by_logits.scatter_add_(1, targets[here, None], by_right[here])
+            torch.mm(by_logits, weight, out=by_features[here])
+            by_weight.addmm_(by_logits.T, features[here])
+            by_bias += by_logits.sum(0)
+        if ctx.fixed_row is not None:
+            by_weight[ctx.fixed_row].zero_()
+        return by_features, by_weight, by_bias, None, None
+
+
+def mixed(log_probs: Tensor, added: Tensor) -> Tensor:
+    """`log(exp(log_probs) + added)`, both of one shape; where nothing is added, to the last digit as it was."""
+    some = added > 0
+    # Without the inner choice the logarithm of 0 would make a gradient of 0 into none at all.
+    return torch.where(some, torch.logaddexp(log_probs, torch.where(some, added, 1.0).log()), log_probs)
+
+
 class Output(nn.Module):
     """`softmax(W f + b)` over the vocabulary.
 
@@ -162,9 +214,13 @@ class Output(nn.Module):
         """From now on `log_probs` multiplies in int8: faster, not to the last digit, and without gradients."""
         self.fast = Int8Product(self.weight, self.bias)
 
+    def logits(self, features: Tensor) -> Tensor:
+        """`W f + b`: `(…, d)` to `(…, V)`."""
+        return F.linear(features, self.weight, self.bias) if self.fast is None else self.fast(features)
+
     def log_probs(self, features: Tensor) -> Tensor:
         """Features `(…, d)` to log-probabilities `(…, V)`."""
-        logits = F.linear(features, self.weight, self.bias) if self.fast is None else self.fast(features)
+        logits = self.logits(features)
         if torch.is_grad_enabled():
             return logits.log_softmax(-1)
         # The largest tensor of a step: a second one would cost as much as the softmax.
@@ -189,3 +245,10 @@ class Output(nn.Module):
                 learning,
             )
         return sums
+
+    def token_scores(self, features: Tensor, targets: Tensor) -> TokenScores:
+        """Features `(N, d)` and ids `(N,)` to what a mixture with another distribution needs; no logits are kept."""
+        with torch.autocast(features.device.type, enabled=False):
+            full = features.float() if features.dtype in (torch.bfloat16, torch.float16) else features
+            found = _TokenScores.apply(full, self.weight, self.bias, targets, self.fixed_row)  # type: ignore[no-untyped-call]
+        return TokenScores(*found)

@@ -30,7 +30,7 @@ from sightline.encoding import CHUNK, Chunk, Encoders, PartWriter, map_part, par
 from sightline.errors import SightlineError
 from sightline.files import sha256
 from sightline.filters import MOST_EXAMPLES, Account, Example, Filters, Verdict, shortened
-from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers
+from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers, with_lexicon
 from sightline.readers import Pair, TextFiles
 from sightline.survey import HeldOut, Survey, survey
 from sightline.text import train_tokenizer
@@ -90,10 +90,24 @@ def prepare(
         learnt = cache.entry("tokenizer", work.tokenizer_key(), work.learn)
         tokenizers = load_tokenizers(learnt.folder, config)
         learnt.release()
+        tokenizers = _with_lexicon(tokenizers, config)
     say(f"tokenizer: {config.text.tokenizer}, {_entries(tokenizers)}")
     chosen = tokenizers
     entry = cache.entry("tokens", work.tokens_key(chosen), lambda folder: work.encode(chosen, folder))
     return work.load(entry, tokenizers, texts)
+
+
+def _with_lexicon(tokenizers: Tokenizers, config: RunConfig) -> Tokenizers:
+    """The tokenizers and the lexicon that the configuration names, if it asks for one."""
+    lexicon = config.model.lexicon
+    if lexicon.mode == "none":
+        return tokenizers
+    if lexicon.file is None:
+        raise SightlineError(
+            f"model.lexicon.mode={lexicon.mode} needs model.lexicon.file: source<TAB>target<TAB>probability in each "
+            "line, as `sightline lexicon` makes one from pairs"
+        )
+    return with_lexicon(tokenizers, lexicon.file)
 
 
 def _entries(tokenizers: Tokenizers) -> str:
@@ -173,7 +187,8 @@ class _Work:
             joint = train_tokenizer(sentences(0, 1), text, vocabulary)
             tokenizers = Tokenizers(joint, joint)
         else:
-            tokenizers = Tokenizers(*(train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1)))
+            source, target = (train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1))
+            tokenizers = Tokenizers(source, target)
         save_tokenizers(folder, tokenizers)
         return {}
 
@@ -183,7 +198,8 @@ class _Work:
         """All that decides what the token ids will be."""
         digests = {name: _digest(tokenizer.content()) for name, tokenizer in tokenizers.names.items()}
         text = self.config.text
-        return {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
+        key = {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
+        return {**key, "open_words": True} if tokenizers.open else key
 
     def encode(self, tokenizers: Tokenizers, folder: Path) -> Facts:
         """Tokenises both parts into `folder`."""
@@ -192,10 +208,10 @@ class _Work:
         processes = processes_for(pairs)
         if processes > 1:
             self.say(f"tokenising {pairs:,} pairs in {processes} processes")
-        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+        vocabularies = tokenizers.id_limits(self.longest)
         dropped: tuple[Counter[Verdict], ...] = (Counter(found.account().dropped), Counter())
         examples = _Examples()
-        encoders = Encoders(tokenizers.source, tokenizers.target, self.longest, processes)
+        encoders = Encoders(tokenizers.source, tokenizers.target, self.longest, processes, tokenizers.open)
         with (
             PartWriter(folder, "train", vocabularies, len(self.corpora)) as train,
             PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1) as valid,
@@ -255,7 +271,7 @@ class _Work:
                 self._tell_held_out(facts["held_out"], facts["usable"])
         training = tuple(corpus.files for corpus in self.corpora)
         validation = training if self.validation is None else (self.validation,)
-        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+        vocabularies = tokenizers.id_limits(self.longest)
         train, valid = (
             map_part(entry.folder, name, vocabularies, Origins(files, tuple(np.cumsum([0, *counts]).tolist())))
             for name, files, counts in zip(PARTS, (training, validation), facts["counts"], strict=True)

@@ -86,7 +86,7 @@ class Translator:
             raise failure
         if len(encoded[0]) == 1:
             return
-        tokenizer = self.files.tokenizers.target
+        tokenizer = self.files.tokenizers.opened(text).target
         (request,) = self._requests([(1, text, encoded[0])], wishes, task, "text")
         ids: list[int] = []
         shown = ""
@@ -201,9 +201,9 @@ class Translator:
         self, asked: Sequence[tuple[int, str, list[int]]], wishes: Wishes, task: Task, name: str
     ) -> tuple[Request, ...]:
         """What lines, given by their numbers, texts and ids, are asked for; each must have room in its translation."""
-        tokenizer = self.files.tokenizers.target
         requests = []
         for number, line, ids in asked:
+            tokenizer = self.files.tokenizers.opened(line).target
             request = wishes.request(line, number, tokenizer)
             reason = no_room(request, task.options, len(ids), tokenizer)
             if reason is not None:
@@ -256,7 +256,7 @@ class Translator:
         most, _ = self._most_tokens()
         encoded: list[list[int]] = []
         for number, line in enumerate(lines, place.first):
-            ids = self.files.tokenizers.source.encode(line)
+            ids = self.files.tokenizers.opened(line).source.encode(line)
             try:
                 _check_length(ids, most, f"{place.name}, line {number}")
             except SightlineError as error:
@@ -265,7 +265,7 @@ class Translator:
         return encoded, None
 
     def _translation(self, line: str, hypothesis: Hypothesis, wishes: Wishes) -> Translation:
-        tokenizer = self.files.tokenizers.target
+        tokenizer = self.files.tokenizers.opened(line).target
         text = tokenizer.decode(hypothesis.tokens)
         return Translation(
             source=line,

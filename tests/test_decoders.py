@@ -68,9 +68,7 @@ def make(name: str) -> EncoderDecoder:
 
 
 def full_log_probs(model: EncoderDecoder, batch: Batch) -> Tensor:
-    assert batch.targets is not None
-    decoded = model.decoder(model.encode(batch), model.target_embedding(model.shifted(batch.targets)))
-    return model.output.log_probs(decoded.features)
+    return model.output.log_probs(model.read(batch).features)
 
 
 def stepped(model: EncoderDecoder, batch: Batch, width: int = 1) -> tuple[Tensor, Tensor | None]:

@@ -4,12 +4,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from sightline.architecture import ModelConfig
 from sightline.config import RunConfig, build_config, dump_yaml, merge
+from sightline.lexicon import Lexicon
 from sightline.models import EncoderDecoder, build_model
 from sightline.text import Sizes
 from sightline.training.checkpoints import load_weights, save_weights
@@ -17,7 +19,8 @@ from tests.conftest import VOCABULARY, random_batch
 from tests.test_decoders import full_log_probs, stepped
 
 COUNT = 40
-SIZES = Sizes(VOCABULARY, VOCABULARY, True)
+WORDS = np.arange(4, VOCABULARY)
+SIZES = Sizes(VOCABULARY, VOCABULARY, True, lexicon=Lexicon(WORDS, WORDS[::-1].copy(), np.ones(len(WORDS))))
 
 
 def drawn(seed: int) -> RunConfig:
@@ -42,6 +45,7 @@ def drawn(seed: int) -> RunConfig:
         "decoder": {"layers": draw.choice([1, 2])},
     }
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
+    model = merge(model, _output(draw, recipe, model.get("attention", {}).get("span", "global")))
     return build_config({"model": model}, recipe)
 
 
@@ -79,6 +83,20 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
         "fertility": draw.choice([0.0, 0.1]),
     }
     return {"decoder": decoder, "attention": attention, "penalties": penalties}
+
+
+def _output(draw: Random, recipe: str, span: str) -> dict[str, Any]:
+    """An output layer alone, or one that copies, or one that looks words up."""
+    choices: list[dict[str, Any]] = [
+        {},
+        {},
+        {"copying": {"kind": "copynet", "selective_read": recipe != "transformer" and draw.random() < 0.5}},
+        {"copying": {"kind": "copy_head", "channels": 4}},
+    ]
+    if recipe != "seq2seq":
+        choices += [{"lexicon": {"mode": mode}} for mode in ("bias", "linear")]
+        choices += [{"copying": {"kind": "pointer_generator"}}] * (span != "local-p")
+    return draw.choice(choices)
 
 
 def built(config: ModelConfig) -> EncoderDecoder:
@@ -132,6 +150,9 @@ def test_the_draws_reach_every_part() -> None:
         ("attention.blocks", 2),
         ("penalties.repeated_looks", 2),
         ("norm_position", 2),
+        ("copying.kind", 4),
+        ("copying.selective_read", 2),
+        ("lexicon.mode", 3),
     ]:
         found = set()
         for value in configs:

@@ -67,6 +67,12 @@ class MultiHeadAttention(Tapped):
         keys, values = F.linear(states, self.projections()[self.width :], self.bias[self.width :]).chunk(2, -1)
         return self.split(keys), self.split(values)
 
+    def weights_of(self, head: int, queries: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+        """One head's weights `(B, T, S)` of queries `(B, T, d)` over memory `(B, S, d)`, with their gradient."""
+        keys, _ = self.project_memory(memory)
+        one = slice(head, head + 1)
+        return attention_weights(self.project_queries(queries)[:, one], keys[:, one], mask)[:, 0]
+
     def mix(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:

@@ -36,14 +36,25 @@ class TransformerDecoderLayer(nn.Module):
         self.around_cross = Residual(attention.width, norm, norm_position, dropout)
         self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
 
-    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(
+        self, states: Tensor, memory: Tensor, mask: Tensor | None, pointing: int | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """States `(B, T, d)`, memory `(B, S, d)` and its mask, broadcastable to `(B, H, T, S)`, to states `(B, T, d)`.
 
-        Padding comes last, so causality alone hides it from every real position.
+        Padding comes last, so causality alone hides it from every real position. With the number of a head `pointing`
+        its weights `(B, T, S)` come beside the states, with their gradient.
         """
+        weights: list[Tensor] = []
+
+        def attend(queries: Tensor) -> Tensor:
+            if pointing is not None:
+                weights.append(self.cross.weights_of(pointing, queries, memory, mask))
+            return self.cross(queries, memory, mask)
+
         states = self.around_attention(states, lambda x: self.self_attention(x, causal=True))
-        states = self.around_cross(states, lambda x: self.cross(x, memory, mask))
-        return self.around_feedforward(states, self.feedforward)
+        states = self.around_cross(states, attend)
+        states = self.around_feedforward(states, self.feedforward)
+        return (states, weights[0]) if weights else states
 
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
@@ -54,13 +65,21 @@ class TransformerDecoder(Decoder):
     """A stack of layers; pre-norm stacks end with one more normalisation, post-norm stacks start small.
 
     `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
-    reports none and saves the work.
+    reports none and saves the work. `pointing` names a layer and a head whose weights are part of the model: the full
+    pass reports them too, and `alignment` is not heard.
     """
 
     alignment: tuple[int | None, int | None] | None = None
 
-    def __init__(self, layers: list[TransformerDecoderLayer], norm: str, norm_position: str) -> None:
+    def __init__(
+        self,
+        layers: list[TransformerDecoderLayer],
+        norm: str,
+        norm_position: str,
+        pointing: tuple[int, int] | None = None,
+    ) -> None:
         super().__init__()
+        self.pointing = pointing
         self.layers = Stack(layers)
         self.width = layers[0].self_attention.width
         self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
@@ -70,9 +89,13 @@ class TransformerDecoder(Decoder):
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)
         states = embedded
-        for layer in self.layers:
-            states = layer(states, memory.states, mask)
-        return Decoded(self.norm(states), State(position=embedded.size(1)))
+        weights: Tensor | None = None
+        for number, layer in enumerate(self.layers):
+            if self.pointing is not None and number == self.pointing[0]:
+                states, weights = layer(states, memory.states, mask, self.pointing[1])
+            else:
+                states = layer(states, memory.states, mask)
+        return Decoded(self.norm(states), State(position=embedded.size(1)), weights)
 
     def start(self, memory: Memory) -> State:
         # Without padding there is no mask to carry, nor to add to the scores of every layer at every step.
@@ -115,9 +138,10 @@ class TransformerDecoder(Decoder):
         grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
         queries = cross.project_queries(grouped)
         keys, values = state.shared[f"{number}.keys"], state.shared[f"{number}.values"]
-        if self.alignment is not None and self.alignment[0] in (None, number):
+        reports = self.pointing or self.alignment
+        if reports is not None and reports[0] in (None, number):
             weights = attention_weights(queries, keys, mask)  # (B, H, K, S)
-            head = self.alignment[1]
+            head = reports[1]
             chosen = weights.mean(1) if head is None else weights[:, head]
             reported.append(chosen.flatten(0, 1))
         return cross.mix(queries, keys, values, mask).view_as(states)

@@ -75,6 +75,10 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"a recurrent decoder ({config.recipe})"
     if config.encoder.kind != "transformer":
         return f"an encoder that is no transformer ({config.encoder.kind})"
+    if config.copies:
+        return f"a model that copies ({config.copying.kind})"
+    if config.lexicon.mode != "none":
+        return "a model with a lexicon"
     return None
 
 

@@ -44,6 +44,10 @@ def unsupported(config: ModelConfig) -> str | None:
     """What MarianMT cannot express of such a model; None when it can."""
     if config.recipe != "transformer" or config.encoder.kind != "transformer":
         return f"a {config.recipe} decoder with a {config.encoder.kind} encoder"
+    if config.copies:
+        return f"a model that copies (model.copying.kind={config.copying.kind})"
+    if config.lexicon.mode != "none":
+        return f"a model with a lexicon (model.lexicon.mode={config.lexicon.mode})"
     if config.norm_position != "post":
         return "layers that normalise before a sublayer (model.norm_position=pre)"
     if config.norm != "layer":

@@ -265,7 +265,8 @@ class Scorer:
         for part in ordered_batches(self.valid.source.lengths[:count], self.config.search.batch_tokens):
             batch = Batch(self.valid.batch(part).sources).to(device)
             for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, options), strict=True):
-                found[index] = self.tokenizers.target.decode(hypothesis.tokens)
+                target = self.tokenizers.opened(self.texts[index].source).target
+                found[index] = target.decode(hypothesis.tokens)
         return [found[index] for index in range(count)]
 
     def describe(self, scores: Mapping[str, float]) -> dict[str, str]:
