@@ -256,7 +256,7 @@ app.command("import")(import_model)
 @app.command()
 def recipes() -> None:
     """List the recipes."""
-    from sightline.config import RECIPES
+    from sightline.recipes import RECIPES
 
     for name, (description, _) in RECIPES.items():
         print(f"{name:<12} {description}")
@@ -264,7 +264,7 @@ def recipes() -> None:
 
 @app.command("config")
 def show_config(
-    recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong or transformer.", metavar="RECIPE")],
+    recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong, transformer or lm.", metavar="RECIPE")],
 ) -> None:
     """Print a recipe's full configuration, commented, to start from."""
     from sightline.config import build_config, dump_yaml

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from sightline.errors import SightlineError, nearest
 from sightline.mistakes import explain
+from sightline.recipes import RECIPES, check_choices
 from sightline.sections import DataConfig, Section
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -71,6 +72,7 @@ class AttentionConfig(Section):
 class DecoderConfig(Section):
     """From the memory to the target, token by token."""
 
+    kind: Literal["recurrent", "transformer"] = Field("recurrent", description="lm: recurrent or transformer")
     cell: Literal["lstm", "gru", "rnn"] = Field("lstm", description="recurrent: kind of cell")
     width: int | None = Field(None, ge=2, description="width of a state")
     layers: int | None = Field(None, ge=1, description="number of layers")
@@ -86,10 +88,19 @@ class DecoderConfig(Section):
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
 
 
+class PointerConfig(Section):
+    """Looking back at the text's own words, to write one of them again."""
+
+    kind: Literal["none", "sentinel"] = Field(
+        "none", description="lm: sentinel mixes the vocabulary with a pointer to recent words (Merity et al. 2017)"
+    )
+    window: int = Field(100, ge=1, description="sentinel: so many of the last tokens can be pointed at")
+
+
 class ModelConfig(Section):
     """The recipe and its parts."""
 
-    recipe: str = Field("transformer", description="seq2seq, bahdanau, luong or transformer")
+    recipe: str = Field("transformer", description="seq2seq, bahdanau, luong, transformer or lm")
     embedding: int | None = Field(None, ge=2, description="width of a token's vector (transformer: its width)")
     tie: Literal["none", "output", "all"] = Field(
         "all",
@@ -112,6 +123,17 @@ class ModelConfig(Section):
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
+    pointer: PointerConfig = Field(default_factory=PointerConfig, description=PointerConfig.__doc__)
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the model reads a source; a language model has only the text itself."""
+        return self.recipe != "lm"
+
+    @property
+    def has_transformer_decoder(self) -> bool:
+        """Whether the decoder is a Transformer's."""
+        return self.recipe == "transformer" or (self.recipe == "lm" and self.decoder.kind == "transformer")
 
 
 class TrainingConfig(Section):
@@ -202,59 +224,6 @@ class RunConfig(Section):
     alignment: AlignmentConfig = Field(default_factory=AlignmentConfig, description=AlignmentConfig.__doc__)
 
 
-# What a recipe is, and where its defaults differ from the ones above.
-RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "seq2seq": (
-        "LSTM encoder-decoder through one fixed vector (Sutskever et al. 2014)",
-        {
-            "model": {
-                "tie": "none",
-                "dropout": 0.2,
-                "encoder": {"kind": "lstm", "bidirectional": False, "reverse": True},
-                "decoder": {"cell": "lstm", "context": "last"},
-            },
-        },
-    ),
-    "bahdanau": (
-        "the first attention: a GRU that aligns before it moves on (Bahdanau et al. 2015)",
-        {
-            "model": {
-                "tie": "none",
-                "dropout": 0.2,
-                "encoder": {"kind": "gru", "bidirectional": True},
-                "attention": {"score": "additive"},
-                "decoder": {"cell": "gru"},
-            },
-        },
-    ),
-    "luong": (
-        "an LSTM that attends after it moved on, with input feeding (Luong et al. 2015)",
-        {
-            "model": {
-                "tie": "none",
-                "dropout": 0.2,
-                "encoder": {"kind": "lstm", "bidirectional": True},
-                "attention": {"score": "bilinear"},
-                "decoder": {"cell": "lstm", "input_feeding": True},
-            },
-        },
-    ),
-    "transformer": (
-        "multi-head attention throughout (Vaswani et al. 2017)",
-        {"model": {"tie": "all", "encoder": {"kind": "transformer"}}},
-    ),
-}
-
-
-# Choices that only some recipes have: elsewhere they would go unheard.
-ONLY_IN = {
-    "attention.score": ("bahdanau", "luong"),
-    "attention.span": ("bahdanau", "luong"),
-    "decoder.cell": ("seq2seq", "bahdanau", "luong"),
-    "decoder.context": ("seq2seq",),
-    "decoder.readout_state": ("bahdanau",),
-    "decoder.input_feeding": ("luong",),
-}
 # Ends of files that hold text: someone left out the option before it.
 NO_YAML = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx", ".gz", ".zst", ".txt")
 # What YAML's reader raises: beside its own errors, those of values such as the date 2026-02-30, and of deep nesting.
@@ -298,19 +267,8 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
-    _check_heard(config.model, where)
+    check_choices(config, where)
     return config
-
-
-def _check_heard(model: ModelConfig, where: str) -> None:
-    """Refuses a choice of one's own that the recipe does not have."""
-    for name, recipes in ONLY_IN.items():
-        section, key = name.split(".")
-        part = getattr(model, section)
-        if model.recipe not in recipes and getattr(part, key) != type(part).model_fields[key].default:
-            value, others = str(getattr(part, key)).lower(), " and ".join(recipes)
-            only = f"the recipe {model.recipe} has no such choice, only {others}"
-            raise SightlineError(f"{where}: model.{name} = {value}: {only}; leave it out")
 
 
 def load_config(path: Path, recipe: str | None = None) -> RunConfig:
@@ -321,7 +279,9 @@ def load_config(path: Path, recipe: str | None = None) -> RunConfig:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file's sections as plain values."""
     if path.suffix.lower() in NO_YAML:
-        raise SightlineError(f"{path}: not a configuration (.yaml); text to train on goes after --pairs or --source")
+        raise SightlineError(
+            f"{path}: not a configuration (.yaml); text to train on goes after --pairs, --source or --text"
+        )
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

@@ -53,12 +53,13 @@ def read_pairs(
     target: Path | None = None,
     pairs: Path | None = None,
     languages: tuple[str | None, str | None] = (None, None),
+    text: Path | None = None,
 ) -> list[Pair]:
-    """All pairs of two parallel files, or of one file of pairs; pairs with an empty side included.
+    """All pairs of two parallel files, of one file of pairs, or of text; pairs with an empty side included.
 
     `languages` are those to take from a .tmx file.
     """
-    files = TextFiles.given(source, target, pairs, languages)
+    files = TextFiles.given(source, target, pairs, languages, text)
     found = [pair for _, pair in files.read()]
     if not found:
         raise SightlineError(f"{files.paths[0]}: the file is empty")
@@ -150,14 +151,19 @@ class Encoded:
     lengths: tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
-def encode(pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, max_length: int | None = None) -> Encoded:
-    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted)."""
+def encode(
+    pairs: Iterable[Pair], source: Tokenizer | None, target: Tokenizer, max_length: int | None = None
+) -> Encoded:
+    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted).
+
+    Without a `source` tokenizer the targets are text without a source: the end symbol alone stands for it.
+    """
     verdicts = bytearray()
     ids: tuple[list[int], list[int]] = ([], [])
     lengths: tuple[list[int], list[int]] = ([], [])
     for pair in pairs:
-        encoded = (source.encode(pair.source), target.encode(pair.target))
-        if not all(encoded):
+        encoded = (source.encode(pair.source) if source else [], target.encode(pair.target))
+        if not encoded[1] or not (encoded[0] or source is None):
             verdicts.append(Verdict.EMPTY)
         elif max_length is not None and max(map(len, encoded)) > max_length:
             verdicts.append(Verdict.TOO_LONG)
@@ -175,7 +181,10 @@ def encode(pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, max_leng
 
 
 def encode_pairs(
-    pairs: Iterable[Pair], source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_length: int | None = None
+    pairs: Iterable[Pair],
+    source_tokenizer: Tokenizer | None,
+    target_tokenizer: Tokenizer,
+    max_length: int | None = None,
 ) -> tuple[EncodedPairs, Account]:
     """`encode`, all of it held in memory, ready for batches, and the account of what was dropped."""
     found = encode(pairs, source_tokenizer, target_tokenizer, max_length)

@@ -51,13 +51,13 @@ def processes_for(pairs: int) -> int:
 
 
 class Encoders:
-    """Encodes chunks in `processes` processes (1: in this one).
+    """Encodes chunks in `processes` processes (1: in this one); without a `source` tokenizer, text without a source.
 
     They are started as programs of their own and not by `multiprocessing`, whose children import the caller's main
     module: a script that calls Sightline without a guard would run again in each of them.
     """
 
-    def __init__(self, source: Tokenizer, target: Tokenizer, max_length: int, processes: int) -> None:
+    def __init__(self, source: Tokenizer | None, target: Tokenizer, max_length: int, processes: int) -> None:
         self._settings = (source, target, max_length)
         self._processes = processes
         self._idle: deque[subprocess.Popen[bytes]] = deque()

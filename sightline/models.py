@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from sightline.attention import scores
@@ -23,6 +22,7 @@ from sightline.decoders import (
     FixedContextDecoder,
     LuongDecoder,
     Readout,
+    RecurrentDecoder,
     TransformerDecoder,
     TransformerDecoderLayer,
 )
@@ -36,18 +36,20 @@ from sightline.encoders import (
     TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
+from sightline.language_model import LanguageModel
 from sightline.layers import Embedding, FeedForward
 from sightline.outputs import Output
+from sightline.pointing import Pointer
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
-from sightline.search.protocol import Step
 from sightline.state import State
-from sightline.text import BOS, EOS, PAD, Sizes
+from sightline.text import PAD, Sizes
+from sightline.writer import Writer
 
-TOKENS_AT_ONCE = 1024
 
-
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Writer):
     """Reads a source, writes a target: `loss` for training, `start` and `step` for search."""
+
+    output: Output
 
     def __init__(
         self,
@@ -58,12 +60,9 @@ class EncoderDecoder(nn.Module):
         output: Output,
         smoothing: float = 0.0,
     ) -> None:
-        super().__init__()
+        super().__init__(smoothing)
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output = encoder, decoder, output
-        self.smoothing = smoothing
-        self.pad, self.bos, self.eos = PAD, BOS, EOS
-        self.precision = torch.float32  # of the products in `loss`
 
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
@@ -71,52 +70,14 @@ class EncoderDecoder(nn.Module):
         assert isinstance(source, Tokens)
         return self.encoder(self.source_embedding(source.ids), source.mask)
 
-    def shifted(self, targets: Tokens) -> Tensor:
-        """What the decoder reads: the start symbol, then the targets but the last, `(B, T)`."""
-        first = torch.full_like(targets.ids[:, :1], self.bos)
-        return torch.cat([first, targets.ids[:, :-1]], 1)
-
-    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        """Sums over real target tokens, and their count: the smoothed loss and the plain one."""
-        assert batch.targets is not None
-        real = batch.targets.mask
-        with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
-            decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
-        targets = batch.targets.ids[real]
-        smoothed, plain = self.output.nll(decoded.features[real], targets, self.smoothing)
-        return {"cross_entropy": (smoothed, targets.numel()), "nll": (plain, targets.numel())}
-
-    def token_log_probs(self, batch: Batch) -> Tensor:
-        """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
-        assert batch.targets is not None
-        decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
-        real = batch.targets.mask
-        features, wanted = decoded.features[real], batch.targets.ids[real][:, None]
-        # In parts: the distributions of all tokens at once would be the largest tensor of all.
-        starts = range(0, features.size(0), TOKENS_AT_ONCE)
-        parts = [slice(start, start + TOKENS_AT_ONCE) for start in starts]
-        found = [self.output.log_probs(features[part]).gather(-1, wanted[part]).squeeze(-1) for part in parts]
-        return torch.zeros(real.shape, dtype=features.dtype, device=real.device).masked_scatter(real, torch.cat(found))
-
-    def start(self, batch: Batch, prefix: Tensor | None = None) -> State:
-        """The state before the first token; see `search.protocol.StepModel`."""
-        state = self.decoder.start(self.encode(batch))
-        if prefix is not None:
-            first = torch.full_like(prefix[:, :1], self.bos)
-            for tokens in torch.cat([first, prefix[:, :-1]], 1).unbind(1):
-                state = self.advance(tokens, state)[1]
-        return state
+    def read(self, batch: Batch) -> Tensor:
+        """See `Writer.read`."""
+        return self.decoded(batch).features
 
     def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        """One token a row, `(R,)`: features `(R, d)`, the next state, and weights `(R, S)` or None."""
-        embedded = self.target_embedding(tokens[:, None], offset=state.position)[:, 0]
-        decoded = self.decoder.step(embedded, state)
+        """See `Writer.advance`."""
+        decoded = self.decoded_step(tokens, state)
         return decoded.features, decoded.state, decoded.weights
-
-    def step(self, tokens: Tensor, state: State) -> Step:
-        """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""
-        features, state, weights = self.advance(tokens, state)
-        return Step(self.output.log_probs(features), state, weights)
 
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
@@ -185,31 +146,40 @@ def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Multi-head attention in encoder and decoder (Vaswani et al. 2017)."""
     source, target = embeddings(config, sizes)
     encoder = make_encoder(config, source.width)
-    decoder, width = config.decoder, target.width
-    if decoder.width not in (None, width):
-        raise SightlineError(f"model.decoder.width={decoder.width}: in a transformer it is model.embedding ({width})")
+    width = target.width
     if encoder.width != width:
         raise SightlineError(
             f"the encoder's states are {encoder.width} wide, the transformer decoder's {width}: "
             "make them equal with model.encoder.width (half of it for each direction) or model.embedding"
         )
-    layers = []
-    for _ in range(number(decoder.layers)):
-        attention = make_heads(config, width, number(decoder.heads))
-        cross = make_heads(config, width, number(decoder.heads))
-        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
-        layers.append(
-            TransformerDecoderLayer(attention, cross, feedforward, config.norm, config.norm_position, config.dropout)
-        )
-    stack = TransformerDecoder(layers, config.norm, config.norm_position)
+    stack = make_transformer_decoder(config, width)
     return EncoderDecoder(source, target, encoder, stack, make_output(config, width, target))
 
 
-RECIPES: dict[str, Callable[[ModelConfig, Sizes], EncoderDecoder]] = {
+def lm(config: ModelConfig, sizes: Sizes) -> LanguageModel:
+    """A decoder alone, recurrent (Mikolov et al. 2010) or a Transformer's (Radford et al. 2018)."""
+    transformer = config.decoder.kind == "transformer"
+    width = number(config.embedding)
+    embedding = Embedding(
+        sizes.target, width, PAD, make_positions(config, width) if transformer else None, config.dropout
+    )
+    decoder: Decoder
+    if transformer:
+        decoder = make_transformer_decoder(config, width, cross=False)
+    else:
+        layers = number(config.decoder.layers)
+        cells = CellStack(config.decoder.cell, width, 0, number(config.decoder.width), layers, config.dropout)
+        decoder = RecurrentDecoder(cells, config.dropout)
+    pointer = None if config.pointer.kind == "none" else Pointer(decoder.width, config.pointer.window)
+    return LanguageModel(embedding, decoder, make_output(config, decoder.width, embedding), pointer)
+
+
+RECIPES: dict[str, Callable[[ModelConfig, Sizes], Writer]] = {
     "seq2seq": seq2seq,
     "bahdanau": bahdanau,
     "luong": luong,
     "transformer": transformer,
+    "lm": lm,
 }
 
 
@@ -255,6 +225,21 @@ def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttentio
     if width % heads:
         raise SightlineError(f"{heads} attention heads do not divide the width {width}: choose a divisor of it")
     return MultiHeadAttention(width, heads, config.attention_dropout)
+
+
+def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True) -> TransformerDecoder:
+    """The Transformer's decoder, its layers with or without attention to a memory."""
+    decoder = config.decoder
+    if decoder.width not in (None, width):
+        raise SightlineError(f"model.decoder.width={decoder.width}: in a transformer it is model.embedding ({width})")
+    layers = []
+    for _ in range(number(decoder.layers)):
+        attention = make_heads(config, width, number(decoder.heads))
+        attention_to_memory = make_heads(config, width, number(decoder.heads)) if cross else None
+        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
+        parts = (attention, attention_to_memory, feedforward)
+        layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
+    return TransformerDecoder(layers, config.norm, config.norm_position)
 
 
 def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
@@ -349,7 +334,7 @@ def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
     return Output(width, target.weight.size(0), target.weight, target.padding)
 
 
-def build_model(config: ModelConfig, sizes: Sizes, smoothing: float = 0.0) -> EncoderDecoder:
+def build_model(config: ModelConfig, sizes: Sizes, smoothing: float = 0.0) -> Writer:
     """The model that the config's recipe makes; initial weights come from torch's random state."""
     model = RECIPES[config.recipe](config, sizes)
     model.smoothing = smoothing

@@ -139,6 +139,40 @@ class _CrossEntropy(torch.autograd.Function):
         return by_features * scale, by_weight * scale, by_bias * scale, None, None, None, None
 
 
+class _LogProbsOf(torch.autograd.Function):
+    """The log-probability of one token to each feature, chunk by chunk; the backward pass makes the logits anew."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, fixed_row: int | None
+    ) -> Tensor:
+        ctx.save_for_backward(features, weight, bias, targets)
+        ctx.fixed_row = fixed_row
+        found = features.new_empty(features.size(0))
+        for start in range(0, features.size(0), CHUNK):
+            here = slice(start, start + CHUNK)
+            logits = torch.addmm(bias, features[here], weight.T)
+            found[here] = logits.gather(1, targets[here, None]).squeeze(1) - logits.logsumexp(-1)
+        return found
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        features, weight, bias, targets = ctx.saved_tensors
+        by_features, by_weight, by_bias = (torch.zeros_like(part) for part in (features, weight, bias))
+        for start in range(0, features.size(0), CHUNK):
+            here = slice(start, start + CHUNK)
+            given = gradients[0][here, None]
+            by_logits = torch.addmm(bias, features[here], weight.T).softmax(-1).mul_(-given)
+            by_logits.scatter_add_(1, targets[here, None], given)
+            torch.mm(by_logits, weight, out=by_features[here])
+            by_weight.addmm_(by_logits.T, features[here])
+            by_bias += by_logits.sum(0)
+        if ctx.fixed_row is not None:
+            by_weight[ctx.fixed_row].zero_()
+        return by_features, by_weight, by_bias, None, None
+
+
 class Output(nn.Module):
     """`softmax(W f + b)` over the vocabulary.
 
@@ -158,6 +192,15 @@ class Output(nn.Module):
     def log_probs(self, features: Tensor) -> Tensor:
         """Features `(…, d)` to log-probabilities `(…, V)`."""
         return F.log_softmax(F.linear(features, self.weight, self.bias), -1)
+
+    def log_probs_of(self, features: Tensor, targets: Tensor) -> Tensor:
+        """The log-probability of one token to each feature: `(N, d)` and ids `(N,)` to `(N,)`, no logits kept."""
+        with torch.autocast(features.device.type, enabled=False):
+            full = features.float() if features.dtype in (torch.bfloat16, torch.float16) else features
+            found: Tensor = _LogProbsOf.apply(  # type: ignore[no-untyped-call]
+                full, self.weight, self.bias, targets, self.fixed_row
+            )
+        return found
 
     def nll(self, features: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Features `(N, d)` and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain.

@@ -18,12 +18,15 @@ from sightline.state import State
 
 
 class TransformerDecoderLayer(nn.Module):
-    """Causal self-attention, attention to the memory, feed-forward, each with its residual."""
+    """Causal self-attention, attention to the memory, feed-forward, each with its residual.
+
+    Without `cross` there is no memory to look at: a language model's layer.
+    """
 
     def __init__(
         self,
         attention: MultiHeadAttention,
-        cross: MultiHeadAttention,
+        cross: MultiHeadAttention | None,
         feedforward: FeedForward,
         norm: str,
         norm_position: str,
@@ -32,7 +35,7 @@ class TransformerDecoderLayer(nn.Module):
         super().__init__()
         self.self_attention, self.cross, self.feedforward = attention, cross, feedforward
         self.around_attention = Residual(attention.width, norm, norm_position, dropout)
-        self.around_cross = Residual(attention.width, norm, norm_position, dropout)
+        self.around_cross = None if cross is None else Residual(attention.width, norm, norm_position, dropout)
         self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
 
     def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
@@ -41,12 +44,15 @@ class TransformerDecoderLayer(nn.Module):
         Padding comes last, so causality alone hides it from every real position.
         """
         states = self.around_attention(states, lambda x: self.self_attention(x, causal=True))
-        states = self.around_cross(states, lambda x: self.cross(x, memory, mask))
+        if self.cross is not None and self.around_cross is not None:
+            cross = self.cross
+            states = self.around_cross(states, lambda x: cross(x, memory, mask))
         return self.around_feedforward(states, self.feedforward)
 
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
-        return [self.self_attention.output, self.cross.output, self.feedforward.outer]
+        cross = [] if self.cross is None else [self.cross.output]
+        return [self.self_attention.output, *cross, self.feedforward.outer]
 
 
 class TransformerDecoder(Decoder):
@@ -78,9 +84,11 @@ class TransformerDecoder(Decoder):
         own = {}
         batch = memory.states.size(0)
         for number, layer in enumerate(self.layers):
-            keys, values = layer.cross.project_memory(memory.states)
-            shared[f"{number}.keys"], shared[f"{number}.values"] = keys, values
-            empty = keys.new_zeros(batch, layer.self_attention.heads, 0, keys.size(-1))
+            if layer.cross is not None:
+                keys, values = layer.cross.project_memory(memory.states)
+                shared[f"{number}.keys"], shared[f"{number}.values"] = keys, values
+            heads = layer.self_attention.heads
+            empty = memory.states.new_zeros(batch, heads, 0, self.width // heads)
             own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
         return State(shared, own)
 
@@ -91,7 +99,10 @@ class TransformerDecoder(Decoder):
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
-            states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
+            if layer.around_cross is not None:
+                states = layer.around_cross(
+                    states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported)
+                )
             states = layer.around_feedforward(states, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
         return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
@@ -109,6 +120,7 @@ class TransformerDecoder(Decoder):
     ) -> Tensor:
         """Attention of `(R, 1, d)` to the memory: a sentence's hypotheses stand in for the target positions."""
         cross = self.layers[number].cross
+        assert cross is not None
         grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
         queries = cross.project_queries(grouped)
         keys, values = state.shared[f"{number}.keys"], state.shared[f"{number}.values"]

@@ -29,7 +29,10 @@ BYTES = 2**20
 
 @dataclass(frozen=True)
 class Estimate:
-    """Sizes, memory in bytes, and time. `minutes` leaves validations out; `epochs` is what the limits come to."""
+    """Sizes, memory in bytes, and time. `minutes` leaves validations out; `epochs` is what the limits come to.
+
+    `unit` is what a pair is called: text without a source has lines.
+    """
 
     pairs: int
     parameters: int
@@ -40,11 +43,12 @@ class Estimate:
     epochs: float
     tokens_per_second: float
     minutes: float
+    unit: str = "pair"
 
     def __str__(self) -> str:
         return "\n".join(
             (
-                f"pairs             {self.pairs:,}",
+                f"{self.unit + 's':<16}  {self.pairs:,}",
                 f"parameters        {self.parameters:,}",
                 f"memory            {self.peak / BYTES:,.0f} MiB at its highest, of which weights, gradients and "
                 f"Adam's moments take {self.state / BYTES:,.0f}",
@@ -113,6 +117,7 @@ def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None)
         epochs=updates / updates_an_epoch,
         tokens_per_second=seen / seconds,
         minutes=updates * seconds_an_update / 60,
+        unit=prepared.account.unit,
     )
 
 

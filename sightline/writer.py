@@ -1,0 +1,119 @@
+"""What every model that writes a target offers: `loss` for training, `start` and `step` for search.
+
+Shapes: B sentences, T target positions, R hypotheses, S source positions, V vocabulary, N real target tokens, d width
+of a feature.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from sightline.batch import Batch, Memory, Tokens
+from sightline.decoders import Decoded, Decoder
+from sightline.layers import Embedding
+from sightline.search.protocol import Step
+from sightline.state import State
+from sightline.text import BOS, EOS, PAD
+
+TOKENS_AT_ONCE = 1024
+
+
+class Predictor(Protocol):
+    """An output layer. Its features are what `Writer.read` and `Writer.advance` of its model give, a tensor as a rule.
+
+    Whatever they are, `features[mask]` are those of some tokens, as with a tensor.
+    """
+
+    def log_probs(self, features: Any) -> Tensor:
+        """Features `(…, d)` to log-probabilities `(…, V)`."""
+        ...
+
+    def nll(self, features: Any, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Features `(N, d)` and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain."""
+        ...
+
+
+class Writer(nn.Module, ABC):
+    """Writes a target token by token. What it writes about, if anything, is the memory that `encode` makes."""
+
+    target_embedding: Embedding
+    decoder: Decoder
+    output: Predictor
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+        self.pad, self.bos, self.eos = PAD, BOS, EOS
+        self.precision = torch.float32  # of the products in `loss`
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Memory:
+        """What the decoder may look at."""
+
+    @abstractmethod
+    def read(self, batch: Batch) -> Any:
+        """The full pass over the targets: the output layer's features of every position, `(B, T, d)`."""
+
+    @abstractmethod
+    def advance(self, tokens: Tensor, state: State) -> tuple[Any, State, Tensor | None]:
+        """One token a row, `(R,)`: features `(R, d)`, the next state, and weights `(R, S)` or None."""
+
+    @abstractmethod
+    def source_lengths(self, batch: Batch) -> Tensor:
+        """`(B,)`: how long each sentence's input is; see `search.protocol.StepModel`."""
+
+    def shifted(self, targets: Tokens) -> Tensor:
+        """What the decoder reads: the start symbol, then the targets but the last, `(B, T)`."""
+        first = torch.full_like(targets.ids[:, :1], self.bos)
+        return torch.cat([first, targets.ids[:, :-1]], 1)
+
+    def decoded(self, batch: Batch) -> Decoded:
+        """The decoder's full pass over the targets."""
+        assert batch.targets is not None
+        return self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
+
+    def decoded_step(self, tokens: Tensor, state: State) -> Decoded:
+        """The decoder's step from one token a row, `(R,)`."""
+        embedded = self.target_embedding(tokens[:, None], offset=state.position)[:, 0]
+        return self.decoder.step(embedded, state)
+
+    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        """Sums over real target tokens, and their count: the smoothed loss and the plain one."""
+        assert batch.targets is not None
+        real = batch.targets.mask
+        with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
+            features = self.read(batch)
+        targets = batch.targets.ids[real]
+        smoothed, plain = self.output.nll(features[real], targets, self.smoothing)
+        return {"cross_entropy": (smoothed, targets.numel()), "nll": (plain, targets.numel())}
+
+    def token_log_probs(self, batch: Batch) -> Tensor:
+        """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
+        assert batch.targets is not None
+        real = batch.targets.mask
+        features, wanted = self.read(batch)[real], batch.targets.ids[real][:, None]
+        # In parts: the distributions of all tokens at once would be the largest tensor of all.
+        starts = range(0, wanted.size(0), TOKENS_AT_ONCE)
+        parts = [slice(start, start + TOKENS_AT_ONCE) for start in starts]
+        found = torch.cat(
+            [self.output.log_probs(features[part]).gather(-1, wanted[part]).squeeze(-1) for part in parts]
+        )
+        return torch.zeros(real.shape, dtype=found.dtype, device=real.device).masked_scatter(real, found)
+
+    def start(self, batch: Batch, prefix: Tensor | None = None) -> State:
+        """The state before the first token; see `search.protocol.StepModel`."""
+        state = self.decoder.start(self.encode(batch))
+        if prefix is not None:
+            first = torch.full_like(prefix[:, :1], self.bos)
+            for tokens in torch.cat([first, prefix[:, :-1]], 1).unbind(1):
+                state = self.advance(tokens, state)[1]
+        return state
+
+    def step(self, tokens: Tensor, state: State) -> Step:
+        """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""
+        features, state, weights = self.advance(tokens, state)
+        return Step(self.output.log_probs(features), state, weights)
