@@ -13,11 +13,13 @@ import yaml
 from pydantic import Field, ValidationError
 
 from sightline.errors import SightlineError, nearest
+from sightline.heads import check_blocks
 from sightline.mistakes import explain
 from sightline.recipes import RECIPES, check_choices
 from sightline.sections import DataConfig, Section
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+Blocks = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class TextConfig(Section):
@@ -54,7 +56,7 @@ class EncoderConfig(Section):
 
 
 class AttentionConfig(Section):
-    """How a recurrent decoder looks at the memory (the Transformer's heads use scaled dot products)."""
+    """How a recurrent decoder looks at the memory, and what the Transformer's heads (all scaled dot) see."""
 
     score: Literal["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"] = Field(
         "additive",
@@ -67,6 +69,10 @@ class AttentionConfig(Section):
     window: int = Field(10, ge=1, description="local spans: positions on each side of the centre (D)")
     width: int | None = Field(None, ge=1, description="additive: hidden units; null takes the decoder's width")
     max_source: int = Field(250, ge=1, description="location score: longest source it can address")
+    blocks: int = Field(1, ge=1, description="transformer: blocks of features of which a head sees only some; 1: all")
+    head_blocks: Annotated[list[Blocks], Field(min_length=1)] | None = Field(
+        None, description="transformer: each head's blocks, from 0, in turns, as in [[0], [1], [0, 1]]; null: one each"
+    )
 
 
 class DecoderConfig(Section):
@@ -268,6 +274,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
     check_choices(config, where)
+    check_blocks(config.model, where)
     return config
 
 
@@ -279,9 +286,7 @@ def load_config(path: Path, recipe: str | None = None) -> RunConfig:
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file's sections as plain values."""
     if path.suffix.lower() in NO_YAML:
-        raise SightlineError(
-            f"{path}: not a configuration (.yaml); text to train on goes after --pairs, --source or --text"
-        )
+        raise SightlineError(f"{path}: not a configuration (.yaml); text to train on goes after --pairs or --source")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

@@ -76,6 +76,10 @@ class PointerOutput(nn.Module):
         super().__init__()
         self.vocabulary = vocabulary
 
+    def quantise(self) -> None:
+        """See `Output.quantise`."""
+        self.vocabulary.quantise()
+
     def log_probs(self, features: Pointed) -> Tensor:
         """The distribution of the next token, `(…, V)`."""
         given = self.vocabulary.log_probs(features.states) + features.log_weights[..., -1:]

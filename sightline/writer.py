@@ -1,7 +1,7 @@
 """What every model that writes a target offers: `loss` for training, `start` and `step` for search.
 
 Shapes: B sentences, T target positions, R hypotheses, S source positions, V vocabulary, N real target tokens, d width
-of a feature.
+of a feature, u of what a step needs of a token.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sightline.batch import Batch, Memory, Tokens
 from sightline.decoders import Decoded, Decoder
@@ -36,6 +37,10 @@ class Predictor(Protocol):
         """Features `(N, d)` and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain."""
         ...
 
+    def quantise(self) -> None:
+        """From now on `log_probs` multiplies in int8: faster, not to the last digit, and without gradients."""
+        ...
+
 
 class Writer(nn.Module, ABC):
     """Writes a target token by token. What it writes about, if anything, is the memory that `encode` makes."""
@@ -43,12 +48,14 @@ class Writer(nn.Module, ABC):
     target_embedding: Embedding
     decoder: Decoder
     output: Predictor
+    table: Tensor | None
 
     def __init__(self, smoothing: float = 0.0) -> None:
         super().__init__()
         self.smoothing = smoothing
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
+        self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
 
     @abstractmethod
     def encode(self, batch: Batch) -> Memory:
@@ -78,8 +85,23 @@ class Writer(nn.Module, ABC):
 
     def decoded_step(self, tokens: Tensor, state: State) -> Decoded:
         """The decoder's step from one token a row, `(R,)`."""
-        embedded = self.target_embedding(tokens[:, None], offset=state.position)[:, 0]
-        return self.decoder.step(embedded, state)
+        if self.table is not None:
+            return self.decoder.go_on(F.embedding(tokens, self.table), state)
+        return self.decoder.step(self.target_embedding(tokens[:, None], offset=state.position)[:, 0], state)
+
+    @torch.no_grad()
+    def tabulate(self, most: int) -> None:
+        """Lets steps look up what they need of a token, instead of working it out; for a model that learns no more.
+
+        Nothing is done where a token's position counts as well, nor for a table of more than `most` numbers.
+        """
+        embedding = self.target_embedding
+        if embedding.positions is not None:
+            return
+        ids = torch.arange(embedding.weight.size(0), device=embedding.weight.device)
+        width = self.decoder.of_tokens(embedding(ids[None, :1])).size(-1)
+        if len(ids) * width <= most:
+            self.table = self.decoder.of_tokens(embedding(ids[None]))[0]
 
     def loss(self, batch: Batch) -> dict[str, tuple[Tensor, int]]:
         """Sums over real target tokens, and their count: the smoothed loss and the plain one."""

@@ -64,8 +64,11 @@ class LuongDecoder(Decoder):
             own["fed"] = features
         return Decoded(features, state.advance(own), weights.flatten(0, 1))
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
-        return self.advance(self.cells.project(embedded), state)
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        return self.cells.project(embedded)
+
+    def go_on(self, given: Tensor, state: State) -> Decoded:
+        return self.advance(given, state)
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)

@@ -28,8 +28,12 @@ class RecurrentDecoder(Decoder):
         names += [f"cell.{layer}" for layer in range(self.cells.layers)] if self.cells.has_cell else []
         return State(own=dict.fromkeys(names, zeros))
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
-        own = self.cells.step(self.cells.project(embedded), None, state.own)
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """The tokens' share of the first cell's gates, `(…, G n)`."""
+        return self.cells.project(embedded)
+
+    def go_on(self, given: Tensor, state: State) -> Decoded:
+        own = self.cells.step(given, None, state.own)
         return Decoded(self.dropout(own[self.cells.top]), state.advance(own))
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:

@@ -80,21 +80,23 @@ class TransformerDecoder(Decoder):
         return Decoded(self.norm(states), State(position=embedded.size(1)))
 
     def start(self, memory: Memory) -> State:
-        shared = {"mask": memory.mask}
+        # Without padding there is no mask to carry, nor to add to the scores of every layer at every step.
+        shared = {} if bool(memory.mask.all()) else {"mask": memory.mask}
         own = {}
         batch = memory.states.size(0)
         for number, layer in enumerate(self.layers):
             if layer.cross is not None:
                 keys, values = layer.cross.project_memory(memory.states)
-                shared[f"{number}.keys"], shared[f"{number}.values"] = keys, values
+                shared[f"{number}.keys"], shared[f"{number}.values"] = keys.contiguous(), values.contiguous()
             heads = layer.self_attention.heads
             empty = memory.states.new_zeros(batch, heads, 0, self.width // heads)
             own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
         return State(shared, own)
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
-        mask = padding_mask(state.shared["mask"])
-        states = embedded[:, None]  # (R, 1, d)
+    def go_on(self, given: Tensor, state: State) -> Decoded:
+        real = state.shared.get("mask")
+        mask = None if real is None else padding_mask(real)
+        states = given[:, None]  # (R, 1, d)
         own: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
@@ -116,7 +118,7 @@ class TransformerDecoder(Decoder):
         return attention.mix(queries, keys, values)
 
     def attend_to_memory(
-        self, number: int, states: Tensor, state: State, mask: Tensor, reported: list[Tensor]
+        self, number: int, states: Tensor, state: State, mask: Tensor | None, reported: list[Tensor]
     ) -> Tensor:
         """Attention of `(R, 1, d)` to the memory: a sentence's hypotheses stand in for the target positions."""
         cross = self.layers[number].cross
