@@ -16,8 +16,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Final, Memory
-from sightline.layers import Dropout, FeedForward, Residual, Stack, make_norm, start_small
+from sightline.layers import Dropout, FeedForward, Residual, make_norm, start_small
 from sightline.recurrence import scan
+from sightline.stack import Stack
 
 
 class Encoder(nn.Module, ABC):

@@ -14,7 +14,7 @@ from sightline.layers import Embedding
 from sightline.outputs import Output
 from sightline.pointing import Pointed, Pointer, PointerOutput
 from sightline.state import State
-from sightline.writer import Writer
+from sightline.writer import Reading, Writer
 
 
 class LanguageModel(Writer):
@@ -42,11 +42,13 @@ class LanguageModel(Writer):
         mask = batch.sources[0].mask[:, :0]
         return Memory(self.target_embedding.weight.new_zeros(*mask.shape, self.decoder.width), mask)
 
-    def read(self, batch: Batch) -> Tensor | Pointed:
+    def read(self, batch: Batch) -> Reading:
         """See `Writer.read`."""
         assert batch.targets is not None
-        features = self.decoded(batch).features
-        return features if self.pointer is None else self.pointer(features, self.shifted(batch.targets))
+        memory, decoded = self.decoded(batch)
+        if self.pointer is None:
+            return Reading(decoded.features, memory)
+        return Reading(self.pointer(decoded.features, self.shifted(batch.targets)), memory)
 
     def advance(self, tokens: Tensor, state: State) -> tuple[Tensor | Pointed, State, Tensor | None]:
         """See `Writer.advance`."""

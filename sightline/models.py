@@ -6,47 +6,44 @@ a token.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import Tensor, nn
 
-from sightline.attention import scores
-from sightline.attention.masks import block_mask
-from sightline.attention.multihead import MultiHeadAttention
-from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
+from sightline.architecture import ModelConfig
+from sightline.assembly import (
+    embeddings,
+    make_attention,
+    make_bridge,
+    make_encoder,
+    make_output,
+    make_penalties,
+    make_positions,
+    make_transformer_decoder,
+    number,
+)
 from sightline.batch import Batch, Memory, Tokens
-from sightline.config import ModelConfig
 from sightline.decoders import (
     BahdanauDecoder,
-    Bridge,
     CellStack,
     Decoder,
     FixedContextDecoder,
     LuongDecoder,
     Readout,
     RecurrentDecoder,
-    TransformerDecoder,
-    TransformerDecoderLayer,
 )
-from sightline.decoders.base import backward_state, last_state, mean_state, top_state
 from sightline.encoders import (
-    ConvolutionalEncoder,
     Encoder,
-    PositionEncoder,
-    RecurrentEncoder,
-    TransformerEncoder,
-    TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
-from sightline.heads import seen_blocks
 from sightline.language_model import LanguageModel
-from sightline.layers import Embedding, FeedForward
+from sightline.layers import Embedding
+from sightline.losses import Penalty
 from sightline.outputs import Output
 from sightline.pointing import Pointer
-from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.state import State
 from sightline.text import PAD, Sizes
-from sightline.writer import Writer
+from sightline.writer import Reading, Writer
 
 
 class EncoderDecoder(Writer):
@@ -62,8 +59,9 @@ class EncoderDecoder(Writer):
         decoder: Decoder,
         output: Output,
         smoothing: float = 0.0,
+        penalties: Mapping[str, tuple[float, Penalty]] | None = None,
     ) -> None:
-        super().__init__(smoothing)
+        super().__init__(smoothing, penalties)
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output = encoder, decoder, output
 
@@ -73,9 +71,10 @@ class EncoderDecoder(Writer):
         assert isinstance(source, Tokens)
         return self.encoder(self.source_embedding(source.ids), source.mask)
 
-    def read(self, batch: Batch) -> Tensor:
+    def read(self, batch: Batch) -> Reading:
         """See `Writer.read`."""
-        return self.decoded(batch).features
+        memory, decoded = self.decoded(batch)
+        return Reading(decoded.features, memory, decoded.weights)
 
     def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """See `Writer.advance`."""
@@ -121,7 +120,14 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         config.decoder.readout_state,
         config.dropout,
     )
-    return EncoderDecoder(source, target, encoder, decoder, make_output(config, decoder.width, target))
+    return EncoderDecoder(
+        source,
+        target,
+        encoder,
+        decoder,
+        make_output(config, decoder.width, target),
+        penalties=make_penalties(config, encoder.width),
+    )
 
 
 def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
@@ -142,7 +148,14 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     decoder = LuongDecoder(
         cells, make_bridge(config, encoder, cells), attention, encoder.width, feeding, config.dropout
     )
-    return EncoderDecoder(source, target, encoder, decoder, make_output(config, width, target))
+    return EncoderDecoder(
+        source,
+        target,
+        encoder,
+        decoder,
+        make_output(config, width, target),
+        penalties=make_penalties(config, encoder.width),
+    )
 
 
 def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
@@ -184,164 +197,6 @@ RECIPES: dict[str, Callable[[ModelConfig, Sizes], Writer]] = {
     "transformer": transformer,
     "lm": lm,
 }
-
-
-def number(value: int | None) -> int:
-    """A size that must have been chosen by now."""
-    if value is None:
-        raise SightlineError("the configuration leaves a size of the model open (null): sightline.sizes chooses them")
-    return value
-
-
-def embeddings(config: ModelConfig, sizes: Sizes) -> tuple[Embedding, Embedding]:
-    """The source's and the target's, one object where they are tied.
-
-    Positions go where no recurrence tells them: to every source but a recurrent encoder's, and to the target of a
-    transformer.
-    """
-    width = number(config.embedding)
-    recurrent = config.encoder.kind in ("lstm", "gru", "rnn")
-    source_positions = None if recurrent else make_positions(config, width)
-    target_positions = make_positions(config, width) if config.recipe == "transformer" else None
-
-    def make(vocabulary: int, positions: Positions | None) -> Embedding:
-        return Embedding(vocabulary, width, PAD, positions, config.dropout)
-
-    source = make(sizes.source, source_positions)
-    target = make(sizes.target, target_positions)
-    if config.tie == "all":
-        if not sizes.joint:
-            raise SightlineError("model.tie=all needs one vocabulary for both sides: set text.joint=true or tie=output")
-        source.weight = target.weight
-    return source, target
-
-
-def make_positions(config: ModelConfig, width: int) -> Positions | None:
-    """The positions the config names."""
-    if config.positions == "learned":
-        return LearnedPositions(width, config.max_positions)
-    return SinusoidalPositions(width) if config.positions == "sinusoidal" else None
-
-
-def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttention:
-    """Multi-head attention, or a clear error when its heads, or the blocks they see, do not divide the width."""
-    if width % heads:
-        raise SightlineError(f"{heads} attention heads do not divide the width {width}: choose a divisor of it")
-    count = config.attention.blocks
-    if width % count:
-        raise SightlineError(
-            f"model.attention.blocks={count} does not divide the width {width}: choose a divisor of it"
-        )
-    seen = seen_blocks(config.attention, heads)
-    sees = None if seen is None else block_mask(width, seen, count)
-    return MultiHeadAttention(width, heads, config.attention_dropout, sees)
-
-
-def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True) -> TransformerDecoder:
-    """The Transformer's decoder, its layers with or without attention to a memory."""
-    decoder = config.decoder
-    if decoder.width not in (None, width):
-        raise SightlineError(f"model.decoder.width={decoder.width}: in a transformer it is model.embedding ({width})")
-    layers = []
-    for _ in range(number(decoder.layers)):
-        attention = make_heads(config, width, number(decoder.heads))
-        attention_to_memory = make_heads(config, width, number(decoder.heads)) if cross else None
-        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
-        parts = (attention, attention_to_memory, feedforward)
-        layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
-    return TransformerDecoder(layers, config.norm, config.norm_position)
-
-
-def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
-    """The encoder the config names, for embeddings `inputs` wide."""
-    encoder, dropout = config.encoder, config.dropout
-    if encoder.kind == "positions":
-        return PositionEncoder(inputs)
-    layers = number(encoder.layers)
-    if encoder.kind == "convolution":
-        if encoder.kernel % 2 == 0:
-            raise SightlineError(
-                f"model.encoder.kernel={encoder.kernel}: choose an odd number, so that it has a middle"
-            )
-        return ConvolutionalEncoder(inputs, number(encoder.width), layers, encoder.kernel, dropout)
-    if encoder.kind == "transformer":
-        if encoder.width not in (None, inputs):
-            raise SightlineError(
-                f"model.encoder.width={encoder.width}: in a transformer it is model.embedding ({inputs})"
-            )
-        stack = [
-            TransformerEncoderLayer(
-                make_heads(config, inputs, number(encoder.heads)),
-                FeedForward(inputs, number(encoder.feedforward), config.activation, config.activation_dropout),
-                config.norm,
-                config.norm_position,
-                dropout,
-            )
-            for _ in range(layers)
-        ]
-        return TransformerEncoder(stack, config.norm, config.norm_position)
-    return RecurrentEncoder(
-        encoder.kind, inputs, number(encoder.width), layers, encoder.bidirectional, encoder.reverse, dropout
-    )
-
-
-def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Bridge:
-    """How the encoder's end becomes the decoder's beginning; `backward` asks for Bahdanau's choice if there is one."""
-    recurrent = isinstance(encoder, RecurrentEncoder)
-    kind = config.encoder.kind
-    width = encoder.width
-    alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
-    summarise: Callable[[Memory], Tensor] | None
-    if recurrent and backward and config.encoder.bidirectional:
-        summarise, width = backward_state, encoder.width // 2
-    elif alike:
-        summarise = None
-    elif recurrent:
-        summarise = top_state
-    else:
-        fixed = config.recipe == "seq2seq" and config.decoder.context == "last"
-        summarise = last_state if fixed else mean_state
-    return Bridge(summarise, width, cells.layers, cells.width, cells.has_cell)
-
-
-def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
-    """The score and the span the config names."""
-    attention = config.attention
-    score = make_score(config, query_width, key_width)
-    if attention.span == "local-m":
-        return LocalMonotonicAttention(score, attention.window, config.attention_dropout)
-    if attention.span == "local-p":
-        return LocalPredictiveAttention(score, query_width, attention.window, config.attention_dropout)
-    return GlobalAttention(score, config.attention_dropout)
-
-
-def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.Score:
-    """The score function the config names, for queries and keys of these widths."""
-    name = config.attention.score
-    if name in ("dot", "scaled_dot", "cosine") and query_width != key_width:
-        raise SightlineError(
-            f"model.attention.score={name} needs queries and keys of one width, but the decoder's are {query_width} "
-            f"and the encoder's {key_width} wide: set model.decoder.width={key_width}, or choose bilinear or additive"
-        )
-    if name == "bilinear":
-        return scores.Bilinear(query_width, key_width)
-    if name == "additive":
-        return scores.Additive(query_width, key_width, config.attention.width or query_width)
-    if name == "location":
-        return scores.Location(query_width, config.attention.max_source)
-    return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()
-
-
-def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
-    """The output layer, its matrix the target embedding's where the config ties them."""
-    if config.tie == "none":
-        return Output(width, target.weight.size(0))
-    if width != target.width:
-        raise SightlineError(
-            f"model.tie={config.tie} shares the embedding ({target.width} wide) with the output layer ({width} wide): "
-            f"set model.embedding={width} or model.tie=none"
-        )
-    return Output(width, target.weight.size(0), target.weight, target.padding)
 
 
 def build_model(config: ModelConfig, sizes: Sizes, smoothing: float = 0.0) -> Writer:

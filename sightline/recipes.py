@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.config import ModelConfig, RunConfig
+    from sightline.architecture import ModelConfig
+    from sightline.config import RunConfig
 
 # What a recipe is, and where its defaults differ from the ones above.
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -73,6 +74,13 @@ ONLY_IN = {
     **{f"encoder.{key}": WITH_SOURCE for key in ENCODER},
     "attention.score": ("bahdanau", "luong"),
     "attention.span": ("bahdanau", "luong"),
+    "attention.position_bias": ("bahdanau", "luong"),
+    "attention.markov_bias": ("bahdanau", "luong"),
+    "attention.fertility_bias": ("bahdanau", "luong"),
+    "attention.coverage": ("bahdanau", "luong"),
+    "penalties.repeated_looks": ("bahdanau", "luong"),
+    "penalties.one_look_each": ("bahdanau", "luong"),
+    "penalties.fertility": ("bahdanau", "luong"),
     "decoder.kind": ("lm",),
     "decoder.cell": ("seq2seq", "bahdanau", "luong", "lm"),
     "decoder.context": ("seq2seq",),

@@ -7,7 +7,8 @@ of a feature, u of what a step needs of a token.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 from sightline.batch import Batch, Memory, Tokens
 from sightline.decoders import Decoded, Decoder
 from sightline.layers import Embedding
+from sightline.losses import Penalty
 from sightline.search.protocol import Step
 from sightline.state import State
 from sightline.text import BOS, EOS, PAD
@@ -42,6 +44,15 @@ class Predictor(Protocol):
         ...
 
 
+class Reading(NamedTuple):
+    """The full pass over a batch's targets: the output layer's features `(B, T, d)`, the memory that was looked at, and
+    where a decoder has them its weights over the source `(B, T, S)`."""
+
+    features: Any
+    memory: Memory
+    weights: Tensor | None = None
+
+
 class Writer(nn.Module, ABC):
     """Writes a target token by token. What it writes about, if anything, is the memory that `encode` makes."""
 
@@ -50,9 +61,12 @@ class Writer(nn.Module, ABC):
     output: Predictor
     table: Tensor | None
 
-    def __init__(self, smoothing: float = 0.0) -> None:
+    def __init__(self, smoothing: float = 0.0, penalties: Mapping[str, tuple[float, Penalty]] | None = None) -> None:
         super().__init__()
         self.smoothing = smoothing
+        penalties = penalties or {}
+        self.penalties = nn.ModuleDict({name: penalty for name, (_, penalty) in penalties.items()})
+        self.loss_weights = {"cross_entropy": 1.0} | {name: weight for name, (weight, _) in penalties.items()}
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
         self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
@@ -62,8 +76,8 @@ class Writer(nn.Module, ABC):
         """What the decoder may look at."""
 
     @abstractmethod
-    def read(self, batch: Batch) -> Any:
-        """The full pass over the targets: the output layer's features of every position, `(B, T, d)`."""
+    def read(self, batch: Batch) -> Reading:
+        """The full pass over the targets."""
 
     @abstractmethod
     def advance(self, tokens: Tensor, state: State) -> tuple[Any, State, Tensor | None]:
@@ -78,10 +92,11 @@ class Writer(nn.Module, ABC):
         first = torch.full_like(targets.ids[:, :1], self.bos)
         return torch.cat([first, targets.ids[:, :-1]], 1)
 
-    def decoded(self, batch: Batch) -> Decoded:
-        """The decoder's full pass over the targets."""
+    def decoded(self, batch: Batch) -> tuple[Memory, Decoded]:
+        """The memory, and the decoder's full pass over the targets."""
         assert batch.targets is not None
-        return self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
+        memory = self.encode(batch)
+        return memory, self.decoder(memory, self.target_embedding(self.shifted(batch.targets)))
 
     def decoded_step(self, tokens: Tensor, state: State) -> Decoded:
         """The decoder's step from one token a row, `(R,)`."""
@@ -103,21 +118,31 @@ class Writer(nn.Module, ABC):
         if len(ids) * width <= most:
             self.table = self.decoder.of_tokens(embedding(ids[None]))[0]
 
-    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        """Sums over real target tokens, and their count: the smoothed loss and the plain one."""
+    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
+        """Sums over real target tokens, and their count: the smoothed loss, the plain one, and the penalties'.
+
+        `loss_weights` tells what of it to minimise.
+        """
         assert batch.targets is not None
         real = batch.targets.mask
         with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
-            features = self.read(batch)
+            reading = self.read(batch)
         targets = batch.targets.ids[real]
-        smoothed, plain = self.output.nll(features[real], targets, self.smoothing)
-        return {"cross_entropy": (smoothed, targets.numel()), "nll": (plain, targets.numel())}
+        smoothed, plain = self.output.nll(reading.features[real], targets, self.smoothing)
+        losses: dict[str, tuple[Tensor, Tensor | int]] = {
+            "cross_entropy": (smoothed, targets.numel()),
+            "nll": (plain, targets.numel()),
+        }
+        if self.penalties and reading.weights is not None:
+            weights = reading.weights.float()
+            losses |= {name: penalty(weights, real, reading.memory) for name, penalty in self.penalties.items()}
+        return losses
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
         assert batch.targets is not None
         real = batch.targets.mask
-        features, wanted = self.read(batch)[real], batch.targets.ids[real][:, None]
+        features, wanted = self.read(batch).features[real], batch.targets.ids[real][:, None]
         # In parts: the distributions of all tokens at once would be the largest tensor of all.
         starts = range(0, wanted.size(0), TOKENS_AT_ONCE)
         parts = [slice(start, start + TOKENS_AT_ONCE) for start in starts]

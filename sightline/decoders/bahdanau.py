@@ -66,7 +66,8 @@ class BahdanauDecoder(Decoder):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
-        return State(self.attention.prepare(memory.states, memory.mask), self.bridge(memory))
+        remembered = self.attention.begin(memory.states, memory.mask)
+        return State(self.attention.prepare(memory.states, memory.mask), {**self.bridge(memory), **remembered})
 
     def advance(
         self, projected: Tensor, state: State, loop: Loop | None = None
@@ -75,9 +76,10 @@ class BahdanauDecoder(Decoder):
         before = state.own[self.cells.top]
         position = torch.tensor([state.position], device=before.device)
         queries, mix = before.view(-1, state.width, before.size(-1)), loop.mix if loop else None
-        looked = self.attention(queries, state.shared, position, mix)
+        looked = self.attention(queries, state.shared, position, mix, state.own)
         context = looked.context.flatten(0, 1)
-        after = state.advance(self.cells.step(projected, context, state.own, loop.weights if loop else None))
+        own = self.cells.step(projected, context, state.own, loop.weights if loop else None)
+        after = state.advance({**own, **looked.state})
         read = after.own[self.cells.top] if self.updated else before
         return after, read, context, looked.weights.flatten(0, 1)
 

@@ -13,7 +13,8 @@ from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Decoded, Decoder
-from sightline.layers import FeedForward, Residual, Stack, make_norm, start_small
+from sightline.layers import FeedForward, Residual, make_norm, start_small
+from sightline.stack import Stack
 from sightline.state import State
 
 

@@ -139,7 +139,16 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     notes = {"files": places(config.data, files)}
     model.to(ranks.device)
     trainer = Trainer(
-        model, data, validation, config.training, output, settings=settings, host=host, notes=notes, ranks=ranks
+        model,
+        data,
+        validation,
+        config.training,
+        output,
+        loss_weights=model.loss_weights,
+        settings=settings,
+        host=host,
+        notes=notes,
+        ranks=ranks,
     )
     ranks.on_first(lambda: watch.prepare(model, about))
     result = trainer.run(resume)
