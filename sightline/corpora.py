@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sightline.config import RunConfig
 from sightline.errors import SightlineError
 from sightline.readers import TextFiles
 from sightline.sections import DataConfig
@@ -64,6 +65,24 @@ def check_sides(has_source: bool, *given: TextFiles) -> None:
             )
         if not files.alone and not has_source:
             raise SightlineError(f"{files.paths[0]}: a language model has no source: give its text, --text FILE")
+
+
+def given_files(
+    config: RunConfig,
+    source: Path | None = None,
+    target: Path | None = None,
+    pairs: Path | None = None,
+    text: Path | None = None,
+) -> TextFiles:
+    """The files that a command was given for a model of this configuration, or an error that says how to give them."""
+    has_source = config.model.has_source
+    if not (source or target or pairs or text):
+        how = "--pairs FILE, or --source FILE and --target FILE" if has_source else "--text FILE"
+        raise SightlineError(f"no text: give {how}")
+    languages = (config.data.source_language, config.data.target_language)
+    files = TextFiles.given(source, target, pairs, languages, text)
+    check_sides(has_source, files)
+    return files
 
 
 def named_files(data: DataConfig) -> list[Path]:

@@ -53,17 +53,12 @@ def read_pairs(
     target: Path | None = None,
     pairs: Path | None = None,
     languages: tuple[str | None, str | None] = (None, None),
-    text: Path | None = None,
 ) -> list[Pair]:
-    """All pairs of two parallel files, of one file of pairs, or of text; pairs with an empty side included.
+    """All pairs of two parallel files, or of one file of pairs; pairs with an empty side included.
 
     `languages` are those to take from a .tmx file.
     """
-    files = TextFiles.given(source, target, pairs, languages, text)
-    found = [pair for _, pair in files.read()]
-    if not found:
-        raise SightlineError(f"{files.paths[0]}: the file is empty")
-    return found
+    return TextFiles.given(source, target, pairs, languages).all()
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,13 @@ class TextFiles:
             return ((line, Pair(_one_line(left), _one_line(right))) for line, left, right in units)
         return _read_json_lines(path, watch)
 
+    def all(self) -> list[Pair]:
+        """All pairs, which must be some."""
+        found = [pair for _, pair in self.read()]
+        if not found:
+            raise SightlineError(f"{self.paths[0]}: the file is empty")
+        return found
+
     def where(self, line: int) -> str:
         """The place of a pair as a person would look for it."""
         return f"{self.paths[0]}, {'row' if self.form == '.parquet' else 'line'} {line}"
