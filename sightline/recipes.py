@@ -123,6 +123,11 @@ def _check_alone(config: RunConfig, where: str) -> None:
     for name, chosen in senseless.items():
         if chosen:
             raise SightlineError(f"{where}: {name}: a language model has text and no source; leave it out")
+    if model.pointer.kind != "none" and config.training.label_smoothing:
+        raise SightlineError(
+            f"{where}: training.label_smoothing = {config.training.label_smoothing}: the loss of a pointer has no "
+            "smoothing; leave it out"
+        )
     if model.decoder.kind == "transformer" and model.decoder.cell != "lstm":
         raise SightlineError(
             f"{where}: model.decoder.cell = {model.decoder.cell}: a transformer has no cells; leave it out, or set "
