@@ -60,7 +60,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "data": {"max_length": 1000},
             "model": {"tie": "output", "dropout": 0.2, "decoder": {"kind": "recurrent", "cell": "lstm"}},
             # What counts is how probable text is, which smoothing would blur; and there is nothing to translate.
-            "training": {"label_smoothing": 0.0, "validate_bleu": 0, "watch": 0},
+            "training": {"label_smoothing": 0.0, "validate_bleu": 0},
             "search": {"max_extra": 200},
         },
     ),

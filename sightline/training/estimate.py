@@ -16,11 +16,12 @@ from sightline import sizes
 from sightline.config import RunConfig
 from sightline.data import EncodedPairs, batches
 from sightline.limits import most_tokens
-from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.models import build_model, parameter_count
 from sightline.performance import peak_memory, threads, tune_allocator
 from sightline.preparing import prepare
 from sightline.training.loop import Host, Trainer, Validation
 from sightline.training.progress import Report, Silent
+from sightline.writer import Writer
 
 UPDATES = 12
 WARM = 2  # the first updates, which are slower, do not count
@@ -121,7 +122,7 @@ def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None)
     )
 
 
-def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample) -> tuple[float, int]:
+def _measure(config: RunConfig, model: Writer, sample: _Sample) -> tuple[float, int]:
     """Seconds and target tokens of the updates that count."""
     count = max(WARM + 1, len(sample.chosen))
     limits: dict[str, Any] = {
