@@ -129,7 +129,8 @@ def measure_text(translator: Translator, lines: Sequence[str], watch: Watch = la
     if not given:
         raise SightlineError("there is nothing to evaluate: every line is empty")
     watch(len(lines) - len(given))
-    nll, tokens, by_line = 0.0, 0, []
+    nll, tokens = 0.0, 0
+    by_line: list[tuple[str, float]] = []
     for start in range(0, len(given), PAIRS_AT_ONCE):
         part = given[start : start + PAIRS_AT_ONCE]
         found = token_log_probs(translator, [("", line) for line in part])

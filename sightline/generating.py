@@ -83,10 +83,10 @@ def check_generates(translator: Translator) -> None:
 def _task(translator: Translator, prefix: str, count: int, options: dict[str, Any]) -> Task:
     """What an engine is asked for."""
     check_generates(translator)
-    given = {"strategy": "sample"} | {name: value for name, value in options.items() if value is not None}
-    strategy = given["strategy"]
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    strategy = given.setdefault("strategy", "sample")
     if strategy not in STRATEGIES:
-        raise SightlineError(f"unknown strategy '{strategy}' for generating; {nearest(str(strategy), STRATEGIES)}")
+        raise SightlineError(f"unknown strategy '{strategy}' for generating; {nearest(strategy, STRATEGIES)}")
     if count < 1:
         raise SightlineError(f"count is {count}: give at least 1")
     given["samples" if strategy == "sample" else "n_best"] = count

@@ -15,7 +15,7 @@ def check_blocks(model: ModelConfig, where: str) -> None:
     attention = model.attention
     if attention.blocks == 1 and attention.head_blocks is None:
         return
-    reads = "encoder", model.encoder.kind
+    reads: tuple[str, str] = ("encoder", model.encoder.kind)
     if not model.has_source:
         reads = "decoder", model.decoder.kind
     if "transformer" not in (model.recipe, reads[1]):
