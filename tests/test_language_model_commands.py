@@ -6,7 +6,7 @@ import gzip
 import json
 import math
 import random
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,12 +173,10 @@ def test_refused(case: str, model: Path, text: Path, command: Command, tmp_path:
     assert told in done.last_word()
 
 
-def test_translation_models_do_not_generate(model: Path, tmp_path: Path) -> None:
+def test_translation_models_do_not_generate(model: Path) -> None:
     """Told from the configuration alone."""
-    folder = tmp_path / "other"
-    shutil.copytree(model, folder)
-    translator = sightline.load(folder)
+    translator = sightline.load(model)
     other = translator.config.model_copy(update={"model": build_config({}, "seq2seq").model})
-    translator.files = type(translator.files)(folder, other, translator.files.tokenizers)
+    translator.files = replace(translator.files, config=other)
     with pytest.raises(SightlineError, match="use `sightline translate`"):
         generate(translator)
