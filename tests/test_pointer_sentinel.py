@@ -20,6 +20,7 @@ from sightline.state import State
 from tests.test_language_model import V, full, make, text_batch
 
 
+@torch.no_grad()
 def plainly(model: LanguageModel, tokens: list[int], window: int) -> list[list[float]]:
     """The distributions before each of these tokens, one number at a time; the decoder's states are given."""
     batch = text_batch([tokens])
