@@ -15,8 +15,8 @@ import typer
 
 from sightline import demo
 from sightline.cli import app
-from sightline.config import RECIPES as DESCRIBED
 from sightline.config import RunConfig, build_config, merge
+from sightline.recipes import RECIPES as DESCRIBED
 from tests.commands import RECIPES, Command, finish, letters, settings, start, tiny, write_lines, write_tsv
 
 COMMANDS = (

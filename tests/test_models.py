@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sightline import config as configuration
-from sightline import models
+from sightline import models, recipes
 from sightline.architecture import AttentionConfig, EncoderConfig, ModelConfig
 from sightline.batch import Batch, Tokens, pad
 from sightline.config import build_config, merge
@@ -28,7 +27,7 @@ SPANS = AttentionConfig.model_fields["span"].annotation.__args__
 
 
 def test_recipes_and_their_defaults_have_the_same_names() -> None:
-    assert list(models.RECIPES) == list(configuration.RECIPES)
+    assert list(models.RECIPES) == list(recipes.RECIPES)
 
 
 # Parameters.
