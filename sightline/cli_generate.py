@@ -114,5 +114,6 @@ def evaluate_text(translator: Translator, text: Path, given: Sequence[Pair], lin
     print(f"perplexity         {result.perplexity:10.2f}   {result.tokens:,} tokens in {result.lines:,} lines")
     print(f"perplexity a word  {result.word_perplexity:10.2f}   {result.words:,} words, ends of lines included")
     print(f"bits a character   {result.bits:10.3f}   {result.characters:,} characters, ends of lines included")
-    for line, perplexity in result.by_line if lines else ():
-        print(f"{perplexity:.2f}\t{line}")
+    if lines:
+        for line, perplexity in result.by_line:
+            print(f"{perplexity:.2f}\t{line}")
