@@ -104,6 +104,7 @@ class LexiconConfig(Section):
 class DecoderConfig(Section):
     """From the memory to the target, token by token."""
 
+    kind: Literal["recurrent", "transformer"] = Field("recurrent", description="lm: recurrent or transformer")
     cell: Literal["lstm", "gru", "rnn"] = Field("lstm", description="recurrent: kind of cell")
     width: int | None = Field(None, ge=2, description="width of a state")
     layers: int | None = Field(None, ge=1, description="number of layers")
@@ -119,10 +120,19 @@ class DecoderConfig(Section):
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
 
 
+class PointerConfig(Section):
+    """Looking back at the text's own words, to write one of them again."""
+
+    kind: Literal["none", "sentinel"] = Field(
+        "none", description="lm: sentinel mixes the vocabulary with a pointer to recent words (Merity et al. 2017)"
+    )
+    window: int = Field(100, ge=1, description="sentinel: so many of the last tokens can be pointed at")
+
+
 class ModelConfig(Section):
     """The recipe and its parts."""
 
-    recipe: str = Field("transformer", description="seq2seq, bahdanau, luong or transformer")
+    recipe: str = Field("transformer", description="seq2seq, bahdanau, luong, transformer or lm")
     embedding: int | None = Field(None, ge=2, description="width of a token's vector (transformer: its width)")
     tie: Literal["none", "output", "all"] = Field(
         "all",
@@ -145,12 +155,22 @@ class ModelConfig(Section):
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
+    pointer: PointerConfig = Field(default_factory=PointerConfig, description=PointerConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
     copying: CopyingConfig = Field(default_factory=CopyingConfig, description=CopyingConfig.__doc__)
-
     lexicon: LexiconConfig = Field(default_factory=LexiconConfig, description=LexiconConfig.__doc__)
 
     @property
     def copies(self) -> bool:
         """Whether source words can be copied."""
         return self.copying.kind != "none"
+
+    @property
+    def has_source(self) -> bool:
+        """Whether the model reads a source; a language model has only the text itself."""
+        return self.recipe != "lm"
+
+    @property
+    def has_transformer_decoder(self) -> bool:
+        """Whether the decoder is a Transformer's."""
+        return self.recipe == "transformer" or (self.recipe == "lm" and self.decoder.kind == "transformer")

@@ -13,10 +13,20 @@ from sightline.attention.masks import block_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Memory
-from sightline.copying import AttentionPointer, Copyable, CopyHead, CopyScores
+from sightline.copying import (
+    AttentionPointer,
+    Copyable,
+    CopyHead,
+    CopyOutput,
+    CopyScores,
+    CopyView,
+    SelectiveRead,
+)
 from sightline.decoders import (
     Bridge,
     CellStack,
+    TransformerDecoder,
+    TransformerDecoderLayer,
 )
 from sightline.decoders.base import backward_state, last_state, mean_state, top_state
 from sightline.encoders import (
@@ -30,12 +40,12 @@ from sightline.encoders import (
 from sightline.errors import SightlineError
 from sightline.heads import seen_blocks
 from sightline.layers import Embedding, FeedForward
-from sightline.lexical import LexiconView
+from sightline.lexical import LexiconOutput, LexiconView
 from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
+from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.text import PAD, Sizes
-from sightline.views import View
 
 
 def number(value: int | None) -> int:
@@ -87,6 +97,21 @@ def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttentio
     seen = seen_blocks(config.attention, heads)
     sees = None if seen is None else block_mask(width, seen, count)
     return MultiHeadAttention(width, heads, config.attention_dropout, sees)
+
+
+def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True) -> TransformerDecoder:
+    """The Transformer's decoder, its layers with or without attention to a memory."""
+    decoder = config.decoder
+    if decoder.width not in (None, width):
+        raise SightlineError(f"model.decoder.width={decoder.width}: in a transformer it is model.embedding ({width})")
+    layers = []
+    for _ in range(number(decoder.layers)):
+        attention = make_heads(config, width, number(decoder.heads))
+        attention_to_memory = make_heads(config, width, number(decoder.heads)) if cross else None
+        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
+        parts = (attention, attention_to_memory, feedforward)
+        layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
+    return TransformerDecoder(layers, config.norm, config.norm_position, make_pointing(config))
 
 
 def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
@@ -219,16 +244,23 @@ def make_pointing(config: ModelConfig) -> tuple[int, int] | None:
     return layer, section.head
 
 
-def make_view(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> View | None:
-    """What the output layer sees beside features of this width: None where these are all it needs."""
+def make_output(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> OutputLayer:
+    """The output layer for features of this width: of the vocabulary alone, or one that copies or looks words up."""
     copying, lexicon = config.copying, config.lexicon
+    vocabulary = make_vocabulary(config, width, target)
     if lexicon.mode != "none":
         if sizes.lexicon is None:
             raise SightlineError("model.lexicon.mode needs a lexicon: name its file in model.lexicon.file")
-        return LexiconView(sizes.lexicon, sizes.source, lexicon.mode, lexicon.epsilon)
+        return LexiconOutput(vocabulary, LexiconView(sizes.lexicon, sizes.source), lexicon.mode, lexicon.epsilon)
     if copying.kind == "none":
-        return None
-    copyable = Copyable(sizes)
+        return vocabulary
+    reader = SelectiveRead() if read_width(config, encoder) else None
+    return CopyOutput(vocabulary, make_copying(config, sizes, width, encoder, target), reader)
+
+
+def make_copying(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> CopyView:
+    """What the kind of copying that the config names looks at."""
+    copying, copyable = config.copying, Copyable(sizes)
     if copying.kind == "pointer_generator":
         return AttentionPointer(copyable, width, encoder.width, target.width)
     if copying.kind == "copynet":
@@ -238,8 +270,8 @@ def make_view(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, t
     return CopyHead(copyable, width, encoder.width, copying.channels, copying.kernel)
 
 
-def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
-    """The output layer, its matrix the target embedding's where the config ties them."""
+def make_vocabulary(config: ModelConfig, width: int, target: Embedding) -> Output:
+    """The output layer of the vocabulary alone, its matrix the target embedding's where the config ties them."""
     if config.tie == "none":
         return Output(width, target.weight.size(0))
     if width != target.width:

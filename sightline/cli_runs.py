@@ -24,7 +24,9 @@ def train(
         Path | None,
         typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="CONFIG.yaml"),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer (the default).")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="seq2seq, bahdanau, luong, transformer (the default) or lm.")
+    ] = None,
     source: Annotated[
         list[Path] | None,
         typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
@@ -36,11 +38,16 @@ def train(
         list[Path] | None,
         typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
     ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="For --recipe lm: text, a sentence or paragraph a line; repeatable.", metavar="FILE"),
+    ] = None,
     valid_source: Annotated[
         Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
     ] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
     valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    valid_text: Annotated[Path | None, typer.Option(help="Validation text, for --recipe lm.")] = None,
     output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
     assign: Annotated[
         list[str] | None,
@@ -64,7 +71,7 @@ def train(
         bool, typer.Option("--estimate", help="Only say what the run would need: size, memory, time.")
     ] = False,
 ) -> None:
-    """Train a model on text pairs.
+    """Train a model on text pairs, or a language model on text.
 
     Without a config, tokenizer, sizes and schedule are chosen from the data.
     """
@@ -72,15 +79,17 @@ def train(
 
     given: dict[str, Any] = {
         "data": {
-            **training_files(source or [], target or [], pairs or []),
-            **data_files("valid_", valid_source, valid_target, valid_pairs),
+            **training_files(source or [], target or [], pairs or [], text or []),
+            **data_files("valid_", valid_source, valid_target, valid_pairs, valid_text),
         },
         "training": given_only({"seed": seed, "compile": compiled or None})
         | limits(output, resume, max_steps, more_steps, max_minutes),
     }
     chosen = assembled(config, recipe, given, assign or [], output if resume else None)
-    if not (chosen.data.source or chosen.data.target or chosen.data.pairs or chosen.data.corpora):
-        raise SightlineError("no training data: give --pairs FILE, or --source FILE and --target FILE")
+    data = chosen.data
+    if not (data.source or data.target or data.pairs or data.text or data.corpora):
+        how = "--pairs FILE, or --source FILE and --target FILE" if chosen.model.has_source else "--text FILE"
+        raise SightlineError(f"no training data: give {how}")
     if estimate:
         from sightline.training.estimate import estimated
 
@@ -122,7 +131,8 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
         )
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
-    say(f"the model is in {output}; try: echo 'a sentence' | {program()} translate {folder}")
+    use = "echo 'a sentence' | {} translate {}" if config.model.has_source else "{} generate {}"
+    say(f"the model is in {output}; try: {use.format(program(), folder)}")
 
 
 def ending(result: Result, config: RunConfig) -> str:

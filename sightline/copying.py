@@ -13,7 +13,7 @@ of a feature, d_m of a memory state, e of an embedded token, c channels, V targe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,9 +22,13 @@ from torch.nn import functional as F
 
 from sightline.attention.core import masked_softmax
 from sightline.batch import Memory
-from sightline.outputs import Output, mixed
+from sightline.decoders.base import Decoded
+from sightline.mixtures import mixture_log_probs, mixture_nll
+from sightline.output_layer import Named, Reading
+from sightline.outputs import Output
+from sightline.state import State
 from sightline.text import UNK, Sizes
-from sightline.views import Named, View
+from sightline.views import View, ViewedOutput, by_sentence
 
 IDS, MASK, STATES, KEYS = (f"copying.{name}" for name in ("ids", "mask", "states", "keys"))
 SCORES = "copying.scores"
@@ -117,9 +121,6 @@ class CopyView(View):
     def prepare(self, memory: Memory, ids: Tensor) -> Named:
         return {IDS: self.copyable.targets(ids), MASK: memory.mask, STATES: memory.states}
 
-    def over(self, vocabulary: Output) -> CopyOutput:
-        return CopyOutput(vocabulary, self.copyable)
-
     def known_source(self, ids: Tensor) -> Tensor:
         return self.copyable.known_source(ids)
 
@@ -135,14 +136,17 @@ def _of_each(ids: Tensor, features: Tensor) -> Tensor:
 class AttentionPointer(CopyView):
     """κ = α, `g = σ(w_s · s + w_h · c + w_x · x + b)` with `c = Σ α h` (See et al. 2017, equations 8 and 9)."""
 
+    reads_tokens = True
+
     def __init__(self, copyable: Copyable, width: int, memory_width: int, input_width: int) -> None:
         super().__init__(copyable)
         self.gate = nn.Linear(width + memory_width + input_width, 1)
 
-    def forward(self, features: Tensor, weights: Tensor | None, inputs: Tensor, shared: Named) -> Seen:
+    def forward(self, features: Tensor, weights: Tensor | None, embedded: Tensor | None, shared: Named) -> Seen:
         assert weights is not None, "checked when the configuration was read"
+        assert embedded is not None
         context = weights.to(features.dtype) @ shared[STATES].to(features.dtype)
-        gate = self.gate(torch.cat([features, context, inputs.to(features.dtype)], -1)).squeeze(-1)
+        gate = self.gate(torch.cat([features, context, embedded.to(features.dtype)], -1)).squeeze(-1)
         return Seen(features, _of_each(shared[IDS], features), weights, gate)
 
 
@@ -156,7 +160,7 @@ class CopyScores(CopyView):
     def prepare(self, memory: Memory, ids: Tensor) -> Named:
         return {**super().prepare(memory, ids), KEYS: torch.tanh(self.key(memory.states))}
 
-    def forward(self, features: Tensor, weights: Tensor | None, inputs: Tensor, shared: Named) -> Seen:
+    def forward(self, features: Tensor, weights: Tensor | None, embedded: Tensor | None, shared: Named) -> Seen:
         scores = features @ shared[KEYS].transpose(1, 2).to(features.dtype)  # (B, T, S)
         # Their softmax is not attention's: the vocabulary's logits are in it.
         scores = scores.masked_fill(~shared[MASK][:, None], -torch.inf)
@@ -180,7 +184,7 @@ class CopyHead(CopyView):
         states = memory.states.masked_fill(~memory.mask[..., None], 0.0)
         return {**super().prepare(memory, ids), KEYS: self.of_memory(states.transpose(1, 2)).transpose(1, 2)}
 
-    def forward(self, features: Tensor, weights: Tensor | None, inputs: Tensor, shared: Named) -> Seen:
+    def forward(self, features: Tensor, weights: Tensor | None, embedded: Tensor | None, shared: Named) -> Seen:
         mask = shared[MASK][:, None]  # (B, 1, S)
         seen = shared[KEYS][:, None] * self.of_state(features)[:, :, None]  # (B, T, S, c)
         seen = F.normalize(seen, dim=-1).masked_fill(~mask[..., None], 0.0)
@@ -204,45 +208,42 @@ class SelectiveRead(nn.Module):
         return masked_softmax(scores.masked_fill(~same, 0.0), same).to(states.dtype) @ states
 
 
-class CopyOutput(nn.Module):
-    """The mixture of generating and copying, over the vocabulary and the open words of each sentence."""
+class CopyOutput(ViewedOutput):
+    """The mixture of generating and copying, over the vocabulary and the open words of each sentence.
 
-    def __init__(self, vocabulary: Output, copyable: Copyable) -> None:
-        super().__init__()
-        self.vocabulary, self.open, self.size = vocabulary, copyable.open, copyable.target
+    `reader` adds to a step's input what was copied in the one before.
+    """
 
-    def quantise(self) -> None:
-        """See `Output.quantise`."""
-        self.vocabulary.quantise()
+    def __init__(self, vocabulary: Output, view: CopyView, reader: SelectiveRead | None = None) -> None:
+        super().__init__(vocabulary, view)
+        self.open, self.reader = view.copyable.open, reader
+        self.stepwise = reader is not None
+        self.reads_tokens = self.reads_tokens or self.stepwise
+
+    def begin(self, memory: Memory) -> Named:
+        return {} if self.reader is None else {SCORES: memory.states.new_zeros(memory.mask.shape)}
+
+    def read(self, tokens: Tensor, embedded: Tensor, state: State) -> Tensor:
+        if self.reader is None:
+            return embedded
+        scores = by_sentence(state.own[SCORES], state.width)
+        copied = self.reader(by_sentence(tokens, state.width), scores, state.shared)
+        return torch.cat([embedded, copied.flatten(0, 1).to(embedded.dtype)], -1)
+
+    def see_step(self, decoded: Decoded, tokens: Tensor, embedded: Tensor | None) -> Reading:
+        seen = super().see_step(decoded, tokens, embedded)
+        if self.reader is None:
+            return seen
+        own = {**seen.state.own, SCORES: seen.features.weights.flatten(0, 1)}
+        return seen._replace(state=replace(seen.state, own=own))
+
+    def joined(self, steps: Sequence[Seen]) -> Seen:
+        return Seen.joined(steps)
 
     def log_probs(self, features: Seen) -> Tensor:
         """The distribution of the next token, `(…, V)`, or `(…, V + S)` with open words."""
-        logits = self.vocabulary.logits(features.features)
-        normaliser = logits.logsumexp(-1)
-        generate, copies = features.shares(normaliser)
-        given = logits + (generate - normaliser)[..., None]
-        if self.open:  # at most as many as there are positions
-            given = F.pad(given, (0, features.ids.size(-1)), value=-torch.inf)
-        copied = torch.zeros_like(given).scatter_add(-1, features.ids, copies.to(given.dtype))
-        if torch.is_grad_enabled():
-            return mixed(given, copied)
-        # Only words of the source change, and the whole is the largest tensor of a step. A word that stands twice is
-        # written twice, which a gradient would count twice.
-        changed = mixed(given.gather(-1, features.ids), copied.gather(-1, features.ids))
-        return given.scatter_(-1, features.ids, changed)
+        more = features.ids.size(-1) if self.open else 0  # at most as many as there are positions
+        return mixture_log_probs(features, self.vocabulary, more)
 
     def nll(self, features: Seen, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Features and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain.
-
-        Smoothing asks the vocabulary's distribution alone to stay near to the uniform one: whether to copy, and what,
-        may be as certain as it can.
-        """
-        with torch.autocast(targets.device.type, enabled=False):
-            inside = targets < self.size
-            right, normaliser, mean = self.vocabulary.token_scores(features.features, torch.where(inside, targets, UNK))
-            generate, copies = features.shares(normaliser)
-            copied = (copies * (features.ids == targets[:, None])).sum(-1)
-            generated = (right - normaliser + generate).masked_fill(~inside, -torch.inf)
-            plain = -torch.logaddexp(generated, (copied + EPSILON).log()).sum()
-            uniform = (normaliser - mean).sum() if smoothing else 0.0
-        return (1 - smoothing) * plain + smoothing * uniform, plain.detach()
+        return mixture_nll(features, self.vocabulary, targets, smoothing, EPSILON)

@@ -59,11 +59,7 @@ def read_pairs(
 
     `languages` are those to take from a .tmx file.
     """
-    files = TextFiles.given(source, target, pairs, languages)
-    found = [pair for _, pair in files.read()]
-    if not found:
-        raise SightlineError(f"{files.paths[0]}: the file is empty")
-    return found
+    return TextFiles.given(source, target, pairs, languages).all()
 
 
 @dataclass(frozen=True)
@@ -153,22 +149,23 @@ class Encoded:
 
 def encode(
     pairs: Iterable[Pair],
-    source: Tokenizer,
+    source: Tokenizer | None,
     target: Tokenizer,
     max_length: int | None = None,
     open_words: bool = False,
 ) -> Encoded:
     """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted).
 
+    Without a `source` tokenizer the targets are text without a source: the end symbol alone stands for it.
     `open_words`: words of a source that the target vocabulary lacks get ids of their own: see `sightline.open_words`.
     """
     verdicts = bytearray()
     ids: tuple[list[int], list[int]] = ([], [])
     lengths: tuple[list[int], list[int]] = ([], [])
     for pair in pairs:
-        own = opened(source, target, pair.source) if open_words else (source, target)
-        encoded = (own[0].encode(pair.source), own[1].encode(pair.target))
-        if not all(encoded):
+        own = opened(source, target, pair.source) if source and open_words else (source, target)
+        encoded = (own[0].encode(pair.source) if own[0] else [], own[1].encode(pair.target))
+        if not encoded[1] or not (encoded[0] or source is None):
             verdicts.append(Verdict.EMPTY)
         elif max_length is not None and max(map(len, encoded)) > max_length:
             verdicts.append(Verdict.TOO_LONG)
@@ -187,7 +184,7 @@ def encode(
 
 def encode_pairs(
     pairs: Iterable[Pair],
-    source_tokenizer: Tokenizer,
+    source_tokenizer: Tokenizer | None,
     target_tokenizer: Tokenizer,
     max_length: int | None = None,
     open_words: bool = False,

@@ -51,14 +51,14 @@ def processes_for(pairs: int) -> int:
 
 
 class Encoders:
-    """Encodes chunks in `processes` processes (1: in this one).
+    """Encodes chunks in `processes` processes (1: in this one); without a `source` tokenizer, text without a source.
 
     They are started as programs of their own and not by `multiprocessing`, whose children import the caller's main
     module: a script that calls Sightline without a guard would run again in each of them.
     """
 
     def __init__(
-        self, source: Tokenizer, target: Tokenizer, max_length: int, processes: int, open_words: bool = False
+        self, source: Tokenizer | None, target: Tokenizer, max_length: int, processes: int, open_words: bool = False
     ) -> None:
         self._settings = (source, target, max_length, open_words)
         self._processes = processes
@@ -128,7 +128,7 @@ def _send(stream: IO[bytes] | None, data: bytes) -> None:
 def serve() -> None:
     """The other process: tokenizers first, then chunk after chunk of pairs until the input ends."""
     given, answers = sys.stdin.buffer, sys.stdout.buffer
-    settings: tuple[Tokenizer, Tokenizer, int, bool] = pickle.load(given)
+    settings: tuple[Tokenizer | None, Tokenizer, int, bool] = pickle.load(given)
     while True:
         try:
             pairs = pickle.load(given)

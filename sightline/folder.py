@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from sightline.lexicon import Lexicon
-    from sightline.models import EncoderDecoder
+    from sightline.writer import Writer
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD, LEXICON = "config.yaml", "model.safetensors", "README.md", "lexicon.tsv"
@@ -91,7 +91,7 @@ class ModelFiles:
 class ModelFolder(ModelFiles):
     """A model with all it needs to be used."""
 
-    model: EncoderDecoder
+    model: Writer
 
 
 @dataclass(frozen=True)
@@ -233,24 +233,28 @@ def load_model(files: ModelFiles, device: torch.device | None = None) -> ModelFo
     return ModelFolder(files.path, files.config, files.tokenizers, model.to(device or "cpu").eval())
 
 
-def save_model(folder: Path, model: EncoderDecoder) -> None:
+def save_model(folder: Path, model: Writer) -> None:
     """Writes the weights, whole or not at all."""
     from sightline.training.checkpoints import save_weights
 
     save_weights(model, folder / WEIGHTS)
 
 
-def save_card(folder: Path, config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, card: Card) -> None:
+def save_card(folder: Path, config: RunConfig, model: Writer, tokenizers: Tokenizers, card: Card) -> None:
     """Writes `README.md`, the model card."""
     write_text(folder / CARD, card_text(config, model, tokenizers, card))
 
 
-def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, card: Card) -> str:
+def card_text(config: RunConfig, model: Writer, tokenizers: Tokenizers, card: Card) -> str:
     """The model card: what the model is, what it learnt from, how well, and how to use it."""
     from sightline.models import parameter_count
 
     sizes = tokenizers.sizes
     vocabulary = f"{sizes.source:,} (joint)" if sizes.joint else f"{sizes.source:,} and {sizes.target:,}"
+    can, use = "It turns a source sentence into a target sentence", 'echo "a sentence" | sightline translate FOLDER'
+    if not config.model.has_source:
+        vocabulary = f"{sizes.target:,}"
+        can, use = "It goes on with a text, and tells how probable a text is", "sightline generate FOLDER"
     facts: dict[str, Any] = {
         "recipe": config.model.recipe,
         "parameters": f"{parameter_count(model):,}",
@@ -260,7 +264,7 @@ def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, 
     lines = [
         f"# A {config.model.recipe} model",
         "",
-        f"Made by Sightline {__version__}. It turns a source sentence into a target sentence, as in its training data,",
+        f"Made by Sightline {__version__}. {can}, as in its training data,",
         "and was trained for nothing else.",
         "",
         *(f"- {name}: {value}" for name, value in facts.items()),
@@ -280,7 +284,7 @@ def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, 
         "## Use",
         "",
         "```",
-        'echo "a sentence" | sightline translate FOLDER',
+        use,
         "```",
         "",
     ]

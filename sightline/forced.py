@@ -86,7 +86,7 @@ def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) ->
 
 def has_attention(config: ModelConfig) -> bool:
     """Whether a model of this kind looks at its source."""
-    return config.recipe != "seq2seq"
+    return config.recipe != "seq2seq" and config.has_source
 
 
 def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:

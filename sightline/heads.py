@@ -15,11 +15,14 @@ def check_blocks(model: ModelConfig, where: str) -> None:
     attention = model.attention
     if attention.blocks == 1 and attention.head_blocks is None:
         return
-    if "transformer" not in (model.recipe, model.encoder.kind):
+    reads: tuple[str, str] = ("encoder", model.encoder.kind)
+    if not model.has_source:
+        reads = "decoder", model.decoder.kind
+    if "transformer" not in (model.recipe, reads[1]):
         name = "blocks" if attention.blocks != 1 else "head_blocks"
         raise SightlineError(
             f"{where}: model.attention.{name}: only a transformer has heads, and the recipe {model.recipe} "
-            f"with the encoder {model.encoder.kind} has none; leave it out"
+            f"with the {' '.join(reads)} has none; leave it out"
         )
     largest = max((number for numbers in attention.head_blocks or () for number in numbers), default=0)
     if largest >= attention.blocks:

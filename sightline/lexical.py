@@ -18,8 +18,10 @@ from torch.utils.checkpoint import checkpoint
 
 from sightline.batch import Memory
 from sightline.lexicon import Lexicon
-from sightline.outputs import CHUNK, Output, mixed
-from sightline.views import Named, View
+from sightline.mixtures import mixed
+from sightline.output_layer import Named
+from sightline.outputs import CHUNK, Output
+from sightline.views import View, ViewedOutput
 
 IDS, PROBABILITIES = "lexicon.ids", "lexicon.probabilities"
 
@@ -55,10 +57,9 @@ class LexiconView(View):
     ids: Tensor
     probabilities: Tensor
 
-    def __init__(self, lexicon: Lexicon, vocabulary: int, mode: str, epsilon: float) -> None:
-        """`vocabulary` is the source's size; `mode` and `epsilon` are the output layer's."""
+    def __init__(self, lexicon: Lexicon, vocabulary: int) -> None:
+        """`vocabulary` is the source's size."""
         super().__init__()
-        self.mode, self.epsilon = mode, epsilon
         ids, probabilities = lexicon.table(vocabulary)
         # The lexicon has a file of its own in the model folder.
         self.register_buffer("ids", torch.from_numpy(ids), persistent=False)  # (V_source, M)
@@ -67,31 +68,24 @@ class LexiconView(View):
     def prepare(self, memory: Memory, ids: Tensor) -> Named:
         return {IDS: self.ids[ids], PROBABILITIES: self.probabilities[ids]}
 
-    def forward(self, features: Tensor, weights: Tensor | None, inputs: Tensor, shared: Named) -> Told:
+    def forward(self, features: Tensor, weights: Tensor | None, embedded: Tensor | None, shared: Named) -> Told:
         assert weights is not None, "checked when the configuration was read"
         batch, length = features.shape[:2]
         sentences = torch.arange(batch, device=features.device)[:, None].expand(-1, length)
         return Told(features, weights, sentences, shared[IDS], shared[PROBABILITIES])
 
-    def over(self, vocabulary: Output) -> LexiconOutput:
-        return LexiconOutput(vocabulary, self.mode, self.epsilon)
 
-
-class LexiconOutput(nn.Module):
+class LexiconOutput(ViewedOutput):
     """`mode` bias: the smaller `epsilon`, the stronger the lexicon. `mode` linear: λ = σ(share) is learnt.
 
     What a lexicon does not know, such as the end symbol, adds nothing: with mode linear the sum of a distribution is
     below 1 by so much of λ as attention gives it.
     """
 
-    def __init__(self, vocabulary: Output, mode: str, epsilon: float) -> None:
-        super().__init__()
-        self.vocabulary, self.epsilon = vocabulary, epsilon
+    def __init__(self, vocabulary: Output, view: LexiconView, mode: str, epsilon: float) -> None:
+        super().__init__(vocabulary, view)
+        self.epsilon = epsilon
         self.share = nn.Parameter(torch.zeros(())) if mode == "linear" else None
-
-    def quantise(self) -> None:
-        """See `Output.quantise`."""
-        self.vocabulary.quantise()
 
     def log_probs(self, features: Told) -> Tensor:
         """The distribution of the next token, `(…, V)`."""

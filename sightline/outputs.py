@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sightline.int8 import Int8Product
+from sightline.output_layer import OutputLayer
 
 # Large enough for a good matrix product, small enough that a chunk's logits stay in the cache.
 CHUNK = 256
@@ -163,21 +164,25 @@ class _TokenScores(torch.autograd.Function):
             right[here] = logits.gather(1, targets[here, None]).squeeze(1)
             normaliser[here], mean[here] = logits.logsumexp(-1), logits.mean(-1)
         ctx.save_for_backward(features, weight, bias, targets, normaliser)
+        ctx.set_materialize_grads(False)
         ctx.fixed_row = fixed_row
         return right, normaliser, mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         features, weight, bias, targets, normaliser = ctx.saved_tensors
-        by_right, by_normaliser, by_mean = (gradient[:, None] for gradient in gradients)
+        by_right, by_normaliser, by_mean = (None if one is None else one[:, None] for one in gradients)
         by_features, by_weight, by_bias = (torch.zeros_like(part) for part in (features, weight, bias))
         for start in range(0, features.size(0), CHUNK):
             here = slice(start, start + CHUNK)
             logits = torch.addmm(bias, features[here], weight.T)
-            by_logits = logits.sub_(normaliser[here, None]).exp_().mul_(by_normaliser[here])
-            by_logits += by_mean[here] / weight.size(0)
-            by_logits.scatter_add_(1, targets[here, None], by_right[here])
+            by_logits = logits.sub_(normaliser[here, None]).exp_()
+            by_logits.mul_(0.0 if by_normaliser is None else by_normaliser[here])
+            if by_mean is not None:
+                by_logits += by_mean[here] / weight.size(0)
+            if by_right is not None:
+                by_logits.scatter_add_(1, targets[here, None], by_right[here])
             torch.mm(by_logits, weight, out=by_features[here])
             by_weight.addmm_(by_logits.T, features[here])
             by_bias += by_logits.sum(0)
@@ -186,14 +191,7 @@ class _TokenScores(torch.autograd.Function):
         return by_features, by_weight, by_bias, None, None
 
 
-def mixed(log_probs: Tensor, added: Tensor) -> Tensor:
-    """`log(exp(log_probs) + added)`, both of one shape; where nothing is added, to the last digit as it was."""
-    some = added > 0
-    # Without the inner choice the logarithm of 0 would make a gradient of 0 into none at all.
-    return torch.where(some, torch.logaddexp(log_probs, torch.where(some, added, 1.0).log()), log_probs)
-
-
-class Output(nn.Module):
+class Output(OutputLayer):
     """`softmax(W f + b)` over the vocabulary.
 
     `weight` may be shared with an embedding, whose row for padding (`fixed_row`) then stays as it is: zero.

@@ -24,7 +24,7 @@ from sightline import sizes
 from sightline.cache import Cache, Entry, Facts
 from sightline.config import RunConfig
 from sightline.console import bar
-from sightline.corpora import Mix, corpora_of, mix, named_files, validation_files
+from sightline.corpora import Mix, check_sides, corpora_of, mix, named_files, validation_files
 from sightline.data import EncodedPairs, Origins
 from sightline.encoding import CHUNK, Chunk, Encoders, PartWriter, map_part, part_files, processes_for
 from sightline.errors import SightlineError
@@ -91,7 +91,8 @@ def prepare(
         tokenizers = load_tokenizers(learnt.folder, config)
         learnt.release()
         tokenizers = _with_lexicon(tokenizers, config)
-    say(f"tokenizer: {config.text.tokenizer}, {_entries(tokenizers)}")
+    entries = _entries(tokenizers) if config.model.has_source else f"{tokenizers.target.size:,} entries"
+    say(f"tokenizer: {config.text.tokenizer}, {entries}")
     chosen = tokenizers
     entry = cache.entry("tokens", work.tokens_key(chosen), lambda folder: work.encode(chosen, folder))
     return work.load(entry, tokenizers, texts)
@@ -123,7 +124,10 @@ class _Work:
         self.config, self.longest, self.say, self.show = config, longest, say, show
         self.corpora, self.validation = corpora_of(data), validation_files(data)
         self.held_out = HeldOut(data.held_out, config.training.seed) if self.validation is None else None
-        self.filters = Filters(longest, **data.filters.model_dump())
+        validation = [] if self.validation is None else [self.validation]
+        check_sides(config.model.has_source, *(corpus.files for corpus in self.corpora), *validation)
+        self.unit = "pair" if config.model.has_source else "line"
+        self.filters = Filters(longest, **data.filters.model_dump(), alone=not config.model.has_source)
         self.filters.judge()  # so that a wrong name of a script is told at once
         for path in named_files(data):
             if path.exists() and not path.is_file() and not path.is_dir():
@@ -155,7 +159,7 @@ class _Work:
 
     def _tell_held_out(self, count: int, usable: int) -> None:
         if self.held_out is not None:
-            self.say(f"held out {count:,} of {usable:,} pairs for validation (no sentence is in both parts)")
+            self.say(f"held out {count:,} of {usable:,} {self.unit}s for validation (no sentence is in both parts)")
 
     def _bar(self, total: float, what: str) -> AbstractContextManager[Callable[[float], None]]:
         return bar(total, what, self.show, PATIENCE)
@@ -178,13 +182,14 @@ class _Work:
         """Learns the tokenizers from the training part and writes their files."""
         text = self.config.text
         vocabulary = sizes.choose_vocabulary(text, self.survey.training_words())
-        self.say(f"learning the tokenizer from {self.survey.count(Verdict.TRAIN):,} pairs")
+        self.say(f"learning the tokenizer from {self.survey.count(Verdict.TRAIN):,} {self.unit}s")
 
         def sentences(*sides: int) -> Iterator[str]:
             return (pair[side] for _, _, pair, verdict in self.read() if verdict == Verdict.TRAIN for side in sides)
 
         if text.joint:
-            joint = train_tokenizer(sentences(0, 1), text, vocabulary)
+            sides = (0, 1) if self.config.model.has_source else (1,)
+            joint = train_tokenizer(sentences(*sides), text, vocabulary)
             tokenizers = Tokenizers(joint, joint)
         else:
             source, target = (train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1))
@@ -207,11 +212,12 @@ class _Work:
         pairs = found.count(Verdict.TRAIN) + found.count(Verdict.VALID)
         processes = processes_for(pairs)
         if processes > 1:
-            self.say(f"tokenising {pairs:,} pairs in {processes} processes")
+            self.say(f"tokenising {pairs:,} {self.unit}s in {processes} processes")
         vocabularies = tokenizers.id_limits(self.longest)
         dropped: tuple[Counter[Verdict], ...] = (Counter(found.account().dropped), Counter())
         examples = _Examples()
-        encoders = Encoders(tokenizers.source, tokenizers.target, self.longest, processes, tokenizers.open)
+        source = tokenizers.source if self.config.model.has_source else None
+        encoders = Encoders(source, tokenizers.target, self.longest, processes, tokenizers.open)
         with (
             PartWriter(folder, "train", vocabularies, len(self.corpora)) as train,
             PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1) as valid,
@@ -292,7 +298,7 @@ class _Work:
     def _account(self, facts: Facts, train: EncodedPairs, valid: EncodedPairs) -> Account:
         """What was dropped of the training text; it is a mistake if either part has nothing left."""
         of_training, of_validation = (
-            Account(len(part), {Verdict[why]: count for why, count in dropped.items()})
+            Account(len(part), {Verdict[why]: count for why, count in dropped.items()}, unit=self.unit)
             for part, dropped in zip((train, valid), facts["dropped"], strict=True)
         )
         for name, account in (("train on", of_training), ("validate with", of_validation)):
@@ -303,7 +309,7 @@ class _Work:
             Verdict[why]: [Example(self.corpora[corpus].files.where(line), *pair) for corpus, line, pair in found]
             for why, found in facts["examples"].items()
         }
-        return Account(of_training.kept, of_training.dropped, examples)
+        return Account(of_training.kept, of_training.dropped, examples, self.unit)
 
 
 class _Examples:

@@ -66,11 +66,16 @@ def fill(config: RunConfig, corpus: Corpus) -> RunConfig:
 
 def _fill_model(model: ModelConfig, width: int, layers: int, feedforward: int, recurrent: int) -> dict[str, Any]:
     """Open sizes of the model section."""
-    transformer = model.recipe == "transformer"
+    transformer = model.has_transformer_decoder
     embedding = model.embedding or (width if transformer else 256)
+    if model.recipe == "lm" and not transformer and model.tie != "none":
+        # One table for both ends, so they are as wide as the state between them.
+        embedding = model.embedding or model.decoder.width or recurrent
     heads = max(count for count in (8, 4, 2, 1) if embedding % count == 0 and (embedding // count >= 32 or count == 1))
     encoder: dict[str, Any] = {}
-    if model.encoder.kind == "transformer":
+    if not model.has_source:
+        pass
+    elif model.encoder.kind == "transformer":
         encoder = {"layers": layers, "heads": heads, "feedforward": feedforward}
     elif model.encoder.kind == "convolution":
         encoder = {"layers": 4, "width": embedding if transformer else recurrent}
@@ -80,8 +85,10 @@ def _fill_model(model: ModelConfig, width: int, layers: int, feedforward: int, r
         encoder = {"layers": 1, "width": (embedding if transformer else _queries(model, recurrent)) // directions}
     if transformer:
         decoder = {"layers": layers, "heads": heads, "feedforward": feedforward}
-    else:
+    elif model.has_source:
         decoder = {"layers": 1, "width": _queries(model, recurrent)}
+    else:
+        decoder = {"layers": 1, "width": recurrent if model.tie == "none" else embedding}
     chosen = {"embedding": embedding, "encoder": encoder, "decoder": decoder}
     given = model.model_dump(exclude_none=True)
     return merge(merge(model.model_dump(), chosen), given)
@@ -117,7 +124,7 @@ def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[
     width = values["model"]["embedding"]
     if training.schedule == "noam":
         rate = noam_peak(width, training.warmup or warmup)
-    elif config.model.recipe == "transformer":
+    elif config.model.has_transformer_decoder:
         rate = min(3e-3, TRANSFORMER_RATE.get(width, 0.36 / width))
     else:
         rate = RECURRENT_RATE

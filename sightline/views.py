@@ -1,57 +1,78 @@
-"""What an output layer may want to see beside a decoder's features: the source, and where the decoder looked.
+"""Output layers that see more than a decoder's features: the source, and where the decoder looked.
 
-Shapes: B sentences, T target positions (decoding: the hypotheses of a sentence), S source positions, d width of a
-feature, e of an embedded token.
+Shapes: B sentences, T target positions (decoding: K, the hypotheses of a sentence), R = B * K rows, S source positions,
+d width of a feature, e of an embedded token.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
 from sightline.batch import Memory
+from sightline.decoders.base import Decoded
+from sightline.output_layer import Given, Named, OutputLayer, Reading
 from sightline.outputs import Output
-
-Named = dict[str, Tensor]
-
-
-class OutputLayer(Protocol):
-    """What a model asks of its output layer; `features` are a decoder's, or what the layer's view makes of them."""
-
-    def log_probs(self, features: Any) -> Tensor:
-        """The distribution of the next token, `(…, V)` or wider."""
-        ...
-
-    def nll(self, features: Any, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Features and ids of N targets to two sums over tokens: smoothed, for training, and plain."""
-        ...
-
-    def quantise(self) -> None:
-        """See `Output.quantise`."""
-        ...
 
 
 class View(nn.Module, ABC):
-    """Makes of a decoder's features what its output layer foretells from; `[mask]` gives that of some tokens."""
+    """Makes of a decoder's features what an output layer foretells from; `[mask]` gives that of some tokens.
+
+    `reads_tokens` tells whether it looks at the embedded tokens.
+    """
+
+    reads_tokens = False
 
     @abstractmethod
     def prepare(self, memory: Memory, ids: Tensor) -> Named:
-        """What every step shares, from the memory and the source ids `(B, S)`: tensors `(B, …)`."""
+        """See `OutputLayer.prepare`."""
 
     @abstractmethod
-    def forward(self, features: Tensor, weights: Tensor | None, inputs: Tensor, shared: Named) -> Any:
+    def forward(self, features: Tensor, weights: Tensor | None, embedded: Tensor | None, shared: Named) -> Any:
         """Features `(B, T, d)`, attention's weights `(B, T, S)` and the embedded tokens `(B, T, e)` that were read."""
 
-    @abstractmethod
-    def over(self, vocabulary: Output) -> OutputLayer:
-        """The output layer that goes with this view, over one of the vocabulary alone."""
-
     def known_source(self, ids: Tensor) -> Tensor:
-        """Source ids as the source embedding knows them."""
+        """See `OutputLayer.known_source`."""
         return ids
 
     def known_target(self, ids: Tensor) -> Tensor:
-        """Target ids as the target embedding knows them."""
+        """See `OutputLayer.known_target`."""
         return ids
+
+
+class ViewedOutput(OutputLayer):
+    """An output layer that sees through a view, over one of the vocabulary alone."""
+
+    def __init__(self, vocabulary: Output, view: View) -> None:
+        super().__init__()
+        self.vocabulary, self.view = vocabulary, view
+        self.reads_tokens = view.reads_tokens
+
+    def known_source(self, ids: Tensor) -> Tensor:
+        return self.view.known_source(ids)
+
+    def known_target(self, ids: Tensor) -> Tensor:
+        return self.view.known_target(ids)
+
+    def prepare(self, memory: Memory, ids: Tensor) -> Named:
+        return self.view.prepare(memory, ids)
+
+    def see(self, decoded: Decoded, given: Given) -> Reading:
+        features = self.view(decoded.features, decoded.weights, given.embedded, given.shared)
+        return Reading(features, decoded.state, decoded.weights)
+
+    def see_step(self, decoded: Decoded, tokens: Tensor, embedded: Tensor | None) -> Reading:
+        """The hypotheses of a sentence stand side by side, as targets do: features are `(B, K, …)`."""
+        rows = (decoded.features, decoded.weights, embedded)
+        grouped = (None if part is None else by_sentence(part, decoded.state.width) for part in rows)
+        return Reading(self.view(*grouped, decoded.state.shared), decoded.state, decoded.weights)
+
+    def quantise(self) -> None:
+        self.vocabulary.quantise()
+
+
+def by_sentence(rows: Tensor, width: int) -> Tensor:
+    """Rows `(R, …)` as `(B, K, …)`."""
+    return rows.reshape(-1, width, *rows.shape[1:])

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from sightline.config import (
-    RECIPES,
     RunConfig,
     Section,
     assignment,
@@ -22,6 +21,7 @@ from sightline.config import (
     without_nulls,
 )
 from sightline.errors import SightlineError
+from sightline.recipes import RECIPES
 
 
 def keys(section: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:

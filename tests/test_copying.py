@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sightline.batch import Batch, pad
 from sightline.config import build_config
-from sightline.copying import Copyable, CopyHead, CopyOutput, Seen
+from sightline.copying import Copyable, CopyHead, CopyOutput, CopyScores, Seen
 from sightline.errors import SightlineError
 from sightline.interop import ctranslate2, marian
 from sightline.models import EncoderDecoder, build_model
@@ -131,14 +131,13 @@ def test_words_of_other_sentences_are_never_written() -> None:
 @pytest.mark.parametrize("kind", ["pointer_generator", "copy_head"])
 def test_a_gate_that_always_generates_is_the_plain_model(kind: str) -> None:
     model, batch = make("bahdanau", kind, JOINT), examples(JOINT)
-    assert model.view is not None
+    assert isinstance(model.output, CopyOutput)
     assert batch.targets is not None
     with torch.no_grad():
-        for name, parameter in model.view.named_parameters():
+        for name, parameter in model.output.view.named_parameters():
             if name in ("gate.bias", "kernels.bias"):
                 parameter.fill_(60.0 if name == "gate.bias" else -60.0)
     seen = model.read(batch).features
-    assert isinstance(model.output, CopyOutput)
     torch.testing.assert_close(model.output.log_probs(seen), model.output.vocabulary.log_probs(seen.features))
     real = batch.targets.mask
     copying, plain = (
@@ -150,16 +149,16 @@ def test_a_gate_that_always_generates_is_the_plain_model(kind: str) -> None:
 
 def test_a_gate_that_always_copies_writes_source_words_only() -> None:
     model, batch = make("luong", "pointer_generator", OPEN), examples(OPEN)
-    assert model.view is not None
+    assert isinstance(model.output, CopyOutput)
     with torch.no_grad():
-        model.view.get_parameter("gate.bias").fill_(-60.0)
+        model.output.view.get_parameter("gate.bias").fill_(-60.0)
     log_probs = model.output.log_probs(model.read(batch).features)
     assert log_probs[0, 0].exp().topk(3).indices.sort().values.tolist() == [EOS, 5, 10]
     assert log_probs[0, 0, [EOS, 5, 10]].exp().sum().item() == pytest.approx(1.0)
 
 
 def test_repeated_words_get_the_sum_of_their_weights() -> None:
-    output = CopyOutput(Output(2, 5), Copyable(Sizes(5, 5, True)))
+    output = CopyOutput(Output(2, 5), CopyScores(Copyable(Sizes(5, 5, True)), 2, 2))
     with torch.no_grad():
         output.vocabulary.weight.zero_()
     seen = Seen(torch.zeros(1, 2), torch.tensor([[4, 3, 4]]), torch.tensor([[0.2, 0.5, 0.3]]), torch.zeros(1))
@@ -177,10 +176,10 @@ def test_a_word_that_stands_nowhere_costs_much_and_not_everything() -> None:
 
 
 def test_the_share_of_copying_is_the_largest_over_positions() -> None:
-    head = make("luong", "copy_head", JOINT).view
+    model, batch = make("luong", "copy_head", JOINT), examples(JOINT)
+    assert isinstance(model.output, CopyOutput)
+    head = model.output.view
     assert isinstance(head, CopyHead)
-    batch = examples(JOINT)
-    model = make("luong", "copy_head", JOINT)
     memory = model.encode(batch)
     shared = head.prepare(memory, model.source(batch).ids)
     features = torch.randn(2, 3, 8).double()
@@ -195,11 +194,12 @@ def test_the_share_of_copying_is_the_largest_over_positions() -> None:
 
 def test_selective_read_takes_what_stands_where_the_token_was_copied_from() -> None:
     model, batch = make("luong", "copynet", JOINT), examples(JOINT)
-    assert model.reader is not None
+    assert isinstance(model.output, CopyOutput)
+    assert model.output.reader is not None
     state = model.start(batch)
     states = state.shared["copying.states"]
     scores = torch.randn(2, 1, 5).double()
-    read = model.reader(torch.tensor([[5], [8]]), scores, state.shared)
+    read = model.output.reader(torch.tensor([[5], [8]]), scores, state.shared)
     shares = scores[0, 0, [0, 2]].softmax(-1)
     torch.testing.assert_close(read[0, 0], shares[0] * states[0, 0] + shares[1] * states[0, 2])
     assert not read[1].any()  # the second sentence has no such word

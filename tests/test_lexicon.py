@@ -17,7 +17,7 @@ from sightline.cli import app
 from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.interop import ctranslate2, marian
-from sightline.lexical import LexiconOutput, Told
+from sightline.lexical import LexiconOutput, LexiconView, Told
 from sightline.lexicon import WIDEST, Lexicon, read_lexicon
 from sightline.models import EncoderDecoder, build_model
 from sightline.text import EOS, PAD, UNK, Sizes, WordTokenizer
@@ -94,7 +94,10 @@ def test_a_large_epsilon_leaves_the_model_as_it_was() -> None:
 
 
 def test_a_small_epsilon_follows_the_lexicon_of_the_word_looked_at() -> None:
-    output = LexiconOutput(make("luong", "bias").output.vocabulary, "bias", 1e-12)  # type: ignore[attr-defined]
+    given = make("luong", "bias").output
+    assert isinstance(given, LexiconOutput)
+    assert isinstance(given.view, LexiconView)
+    output = LexiconOutput(given.vocabulary, given.view, "bias", 1e-12)
     ids, probabilities = (torch.from_numpy(part) for part in lexicon_of(KNOWN).table(VOCABULARY))
     source = torch.tensor([[4, 5, 6]])
     for place, best in enumerate([7, 8, 5]):

@@ -23,8 +23,12 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     if mask is None:
         return scores.softmax(-1)
-    filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return filled.softmax(-1) * mask
+    return masked_scores(scores, mask).softmax(-1) * mask
+
+
+def masked_scores(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores `(…, T, S)`, with the smallest finite number where the mask does not allow a key."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
 
 
 def attention_weights(

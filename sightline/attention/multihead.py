@@ -67,12 +67,6 @@ class MultiHeadAttention(Tapped):
         keys, values = F.linear(states, self.projections()[self.width :], self.bias[self.width :]).chunk(2, -1)
         return self.split(keys), self.split(values)
 
-    def weights_of(self, head: int, queries: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        """One head's weights `(B, T, S)` of queries `(B, T, d)` over memory `(B, S, d)`, with their gradient."""
-        keys, _ = self.project_memory(memory)
-        one = slice(head, head + 1)
-        return attention_weights(self.project_queries(queries)[:, one], keys[:, one], mask)[:, 0]
-
     def mix(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
@@ -82,6 +76,17 @@ class MultiHeadAttention(Tapped):
         drop = self.dropout if self.training else 0.0
         heads = attend(queries, keys, values, mask, causal=causal, drop=drop)
         return self.output(heads.transpose(1, 2).flatten(-2))
+
+    def head_weights(self, head: int, queries: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Where one head looks, computed beside the fast path: `(B, T, d)` and `(B, S, d)` to `(B, T, S)`."""
+        size = self.width // self.heads
+        rows = [slice(start + head * size, start + (head + 1) * size) for start in (0, self.width)]
+        matrix = self.projections()
+        query, key = (
+            F.linear(states, matrix[part], self.bias[part])[:, None]  # (B, 1, T, d_k)
+            for states, part in zip((queries, memory), rows, strict=True)
+        )
+        return attention_weights(query, key, mask)[:, 0]
 
     def forward(
         self, queries: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, causal: bool = False

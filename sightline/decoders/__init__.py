@@ -5,6 +5,7 @@ from sightline.decoders.base import Bridge, Decoded, Decoder
 from sightline.decoders.cells import CellStack
 from sightline.decoders.fixed import FixedContextDecoder
 from sightline.decoders.luong import LuongDecoder
+from sightline.decoders.recurrent import RecurrentDecoder
 from sightline.decoders.transformer import TransformerDecoder, TransformerDecoderLayer
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "FixedContextDecoder",
     "LuongDecoder",
     "Readout",
+    "RecurrentDecoder",
     "TransformerDecoder",
     "TransformerDecoderLayer",
 ]

@@ -38,7 +38,7 @@ class Decoder(nn.Module, ABC):
     """From a memory and the tokens so far to features; `width` is d.
 
     A step has two parts: `of_tokens`, which looks at the token alone, and `go_on`, the rest. In a model that learns no
-    more the first can be looked up: see `EncoderDecoder.tabulate`.
+    more the first can be looked up: see `Writer.tabulate`.
     """
 
     width: int

@@ -19,12 +19,15 @@ from sightline.state import State
 
 
 class TransformerDecoderLayer(nn.Module):
-    """Causal self-attention, attention to the memory, feed-forward, each with its residual."""
+    """Causal self-attention, attention to the memory, feed-forward, each with its residual.
+
+    Without `cross` there is no memory to look at: a language model's layer.
+    """
 
     def __init__(
         self,
         attention: MultiHeadAttention,
-        cross: MultiHeadAttention,
+        cross: MultiHeadAttention | None,
         feedforward: FeedForward,
         norm: str,
         norm_position: str,
@@ -33,32 +36,35 @@ class TransformerDecoderLayer(nn.Module):
         super().__init__()
         self.self_attention, self.cross, self.feedforward = attention, cross, feedforward
         self.around_attention = Residual(attention.width, norm, norm_position, dropout)
-        self.around_cross = Residual(attention.width, norm, norm_position, dropout)
+        self.around_cross = None if cross is None else Residual(attention.width, norm, norm_position, dropout)
         self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
 
     def forward(
-        self, states: Tensor, memory: Tensor, mask: Tensor | None, pointing: int | None = None
-    ) -> Tensor | tuple[Tensor, Tensor]:
+        self, states: Tensor, memory: Tensor, mask: Tensor | None, head: int | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """States `(B, T, d)`, memory `(B, S, d)` and its mask, broadcastable to `(B, H, T, S)`, to states `(B, T, d)`.
 
-        Padding comes last, so causality alone hides it from every real position. With the number of a head `pointing`
-        its weights `(B, T, S)` come beside the states, with their gradient.
+        With a `head`, its weights over the memory, `(B, T, S)`, come too, with their gradient. Padding comes last, so
+        causality alone hides it from every real position.
         """
-        weights: list[Tensor] = []
-
-        def attend(queries: Tensor) -> Tensor:
-            if pointing is not None:
-                weights.append(self.cross.weights_of(pointing, queries, memory, mask))
-            return self.cross(queries, memory, mask)
-
         states = self.around_attention(states, lambda x: self.self_attention(x, causal=True))
-        states = self.around_cross(states, attend)
-        states = self.around_feedforward(states, self.feedforward)
-        return (states, weights[0]) if weights else states
+        weights: Tensor | None = None
+        if self.cross is not None and self.around_cross is not None:
+            cross, seen = self.cross, list[Tensor]()
+
+            def look(queries: Tensor) -> Tensor:
+                if head is not None:
+                    seen.append(cross.head_weights(head, queries, memory, mask))
+                return cross(queries, memory, mask)
+
+            states = self.around_cross(states, look)
+            weights = seen[0] if seen else None
+        return self.around_feedforward(states, self.feedforward), weights
 
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
-        return [self.self_attention.output, self.cross.output, self.feedforward.outer]
+        cross = [] if self.cross is None else [self.cross.output]
+        return [self.self_attention.output, *cross, self.feedforward.outer]
 
 
 class TransformerDecoder(Decoder):
@@ -94,7 +100,7 @@ class TransformerDecoder(Decoder):
             if self.pointing is not None and number == self.pointing[0]:
                 states, weights = layer(states, memory.states, mask, self.pointing[1])
             else:
-                states = layer(states, memory.states, mask)
+                states, _ = layer(states, memory.states, mask)
         return Decoded(self.norm(states), State(position=embedded.size(1)), weights)
 
     def start(self, memory: Memory) -> State:
@@ -103,9 +109,11 @@ class TransformerDecoder(Decoder):
         own = {}
         batch = memory.states.size(0)
         for number, layer in enumerate(self.layers):
-            keys, values = layer.cross.project_memory(memory.states)
-            shared[f"{number}.keys"], shared[f"{number}.values"] = keys.contiguous(), values.contiguous()
-            empty = keys.new_zeros(batch, layer.self_attention.heads, 0, keys.size(-1))
+            if layer.cross is not None:
+                keys, values = layer.cross.project_memory(memory.states)
+                shared[f"{number}.keys"], shared[f"{number}.values"] = keys.contiguous(), values.contiguous()
+            heads = layer.self_attention.heads
+            empty = memory.states.new_zeros(batch, heads, 0, self.width // heads)
             own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
         return State(shared, own)
 
@@ -117,7 +125,10 @@ class TransformerDecoder(Decoder):
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
             states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
-            states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
+            if layer.around_cross is not None:
+                states = layer.around_cross(
+                    states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported)
+                )
             states = layer.around_feedforward(states, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
         return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
@@ -135,6 +146,7 @@ class TransformerDecoder(Decoder):
     ) -> Tensor:
         """Attention of `(R, 1, d)` to the memory: a sentence's hypotheses stand in for the target positions."""
         cross = self.layers[number].cross
+        assert cross is not None
         grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
         queries = cross.project_queries(grouped)
         keys, values = state.shared[f"{number}.keys"], state.shared[f"{number}.values"]

@@ -71,6 +71,8 @@ def unsupported(config: ModelConfig) -> str | None:
     """What CTranslate2 cannot run of such a model, as in "it cannot run …"; None when it can."""
     if config.recipe == "seq2seq":
         return "a decoder without attention (seq2seq)"
+    if not config.has_source:
+        return f"a decoder without an encoder ({config.recipe})"
     if config.recipe != "transformer":
         return f"a recurrent decoder ({config.recipe})"
     if config.encoder.kind != "transformer":

@@ -11,14 +11,14 @@ import shutil
 from sightline.decoders.transformer import TransformerDecoder
 from sightline.encoders import TransformerEncoder
 from sightline.errors import SightlineError
-from sightline.models import EncoderDecoder
+from sightline.writer import Writer
 
 KINDS = (TransformerEncoder, TransformerDecoder)
 
 
-def compile_layers(model: EncoderDecoder) -> None:
+def compile_layers(model: Writer) -> None:
     """Makes the layers of `model` compile themselves when they first run; shapes may change from batch to batch."""
-    stacks = [part.layers for part in (model.encoder, model.decoder) if isinstance(part, KINDS)]
+    stacks = [part.layers for part in model.children() if isinstance(part, KINDS)]
     if not stacks:
         raise SightlineError(
             "training.compile has nothing to compile: neither encoder nor decoder is a transformer; leave it out"

@@ -16,11 +16,12 @@ from sightline import sizes
 from sightline.config import RunConfig
 from sightline.data import EncodedPairs, batches
 from sightline.limits import most_tokens
-from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.models import build_model, parameter_count
 from sightline.performance import peak_memory, threads, tune_allocator
 from sightline.preparing import prepare
 from sightline.training.loop import Host, Trainer, Validation
 from sightline.training.progress import Report, Silent
+from sightline.writer import Writer
 
 UPDATES = 12
 WARM = 2  # the first updates, which are slower, do not count
@@ -29,7 +30,10 @@ BYTES = 2**20
 
 @dataclass(frozen=True)
 class Estimate:
-    """Sizes, memory in bytes, and time. `minutes` leaves validations out; `epochs` is what the limits come to."""
+    """Sizes, memory in bytes, and time. `minutes` leaves validations out; `epochs` is what the limits come to.
+
+    `unit` is what a pair is called: text without a source has lines.
+    """
 
     pairs: int
     parameters: int
@@ -40,11 +44,12 @@ class Estimate:
     epochs: float
     tokens_per_second: float
     minutes: float
+    unit: str = "pair"
 
     def __str__(self) -> str:
         return "\n".join(
             (
-                f"pairs             {self.pairs:,}",
+                f"{self.unit + 's':<16}  {self.pairs:,}",
                 f"parameters        {self.parameters:,}",
                 f"memory            {self.peak / BYTES:,.0f} MiB at its highest, of which weights, gradients and "
                 f"Adam's moments take {self.state / BYTES:,.0f}",
@@ -113,10 +118,11 @@ def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None)
         epochs=updates / updates_an_epoch,
         tokens_per_second=seen / seconds,
         minutes=updates * seconds_an_update / 60,
+        unit=prepared.account.unit,
     )
 
 
-def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample) -> tuple[float, int]:
+def _measure(config: RunConfig, model: Writer, sample: _Sample) -> tuple[float, int]:
     """Seconds and target tokens of the updates that count."""
     count = max(WARM + 1, len(sample.chosen))
     limits: dict[str, Any] = {

@@ -32,7 +32,7 @@ from sightline.folder import (
     save_tokenizers,
 )
 from sightline.limits import most_tokens
-from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.models import build_model, parameter_count
 from sightline.performance import threads, tune_allocator
 from sightline.preparing import Prepared, prepare
 from sightline.search import SearchOptions, greedy_search
@@ -46,6 +46,7 @@ from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
 from sightline.training.tensorboard import check_tensorboard
 from sightline.training.watching import WATCHED_AMONG, Watching
+from sightline.writer import Writer
 
 Say = Callable[[str], None]
 DROPPED = "dropped.json"
@@ -122,7 +123,8 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
     scorer = Scorer(config, tokenizers, valid, prepared.texts[: config.training.validate_bleu], watch)
-    about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
+    unit = prepared.account.unit
+    about = [f"{len(encoded):,} training {unit}s, {len(valid):,} validation {unit}s", *_names(config)]
 
     def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
         save_card(output, config, model, tokenizers, Card(about, scorer.describe(scores), training))
@@ -221,7 +223,7 @@ def _check_metric(config: RunConfig) -> None:
         raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
 
 
-def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
+def _build(config: RunConfig, tokenizers: Tokenizers) -> Writer:
     try:
         model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
         model.precision = torch.bfloat16 if config.training.precision == "bfloat16" else torch.float32
@@ -241,7 +243,7 @@ class Scorer:
         self.signature = metrics.bleu(["a"], ["a"], config.training.bleu_tokenize).signature
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        assert isinstance(model, EncoderDecoder)
+        assert isinstance(model, Writer)
         budget = 2 * _given(self.config.data.batch_tokens)
         parts = ordered_batches(self.valid.lengths, budget)
         scores = average_losses(model, (self.valid.batch(part) for part in parts))
@@ -256,7 +258,7 @@ class Scorer:
             self.watch.translated(self.texts, translations)
         return scores | self.watch.look(model)
 
-    def translate(self, model: EncoderDecoder) -> list[str]:
+    def translate(self, model: Writer) -> list[str]:
         """The validation texts, translated greedily."""
         count = len(self.texts)
         device = next(model.parameters()).device
@@ -297,7 +299,8 @@ def _names(config: RunConfig) -> list[str]:
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     """What must stay the same on resuming; of the files the content counts, not where they lie."""
-    files = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "corpora", "cache"}
+    sides = ("source", "target", "pairs", "text")
+    files = {*sides, *(f"valid_{side}" for side in sides), "corpora", "cache"}
     lasting = lasting_settings(config)
     weights = [corpus.weight for corpus in config.data.corpora]
     return {
