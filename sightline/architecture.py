@@ -66,10 +66,24 @@ class PenaltiesConfig(Section):
     repeated_looks: float = Field(0.0, ge=0, description="looking again at what was looked at (See et al. 2017: 1)")
     one_look_each: float = Field(0.0, ge=0, description="source words that do not get about one look in all")
     fertility: float = Field(0.0, ge=0, description="looks other than the learned fertility of a word lets expect")
-    blocks: int = Field(1, ge=1, description="transformer: blocks of features of which a head sees only some; 1: all")
-    head_blocks: Annotated[list[Blocks], Field(min_length=1)] | None = Field(
-        None, description="transformer: each head's blocks, from 0, in turns, as in [[0], [1], [0, 1]]; null: one each"
+
+
+class GuidedConfig(Section):
+    """Attention that is taught by word links, those of data.alignments or data.align_with."""
+
+    weight: float | None = Field(
+        None, ge=0, description="of this loss beside the words' own; null: 0.5 where links are given; 0 leaves it out"
     )
+    loss: Literal["cross_entropy", "squared_error", "product"] = Field(
+        "cross_entropy", description="how weights are compared with links; product asks only that some linked word is seen"
+    )
+    reading: Literal["predicts", "consumes"] = Field(
+        "predicts", description="the row that is taught a token's links: the one that predicts it, or that reads it"
+    )
+    layer: int | None = Field(
+        None, ge=0, description="transformer: decoder layer of the head that is taught, from 0; null: the last but one"
+    )
+    head: int = Field(0, ge=0, description="transformer: the head that is taught, from 0")
 
 
 class DecoderConfig(Section):
@@ -117,3 +131,4 @@ class ModelConfig(Section):
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
+    guided: GuidedConfig = Field(default_factory=GuidedConfig, description=GuidedConfig.__doc__)

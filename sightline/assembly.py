@@ -29,7 +29,7 @@ from sightline.encoders import (
 from sightline.errors import SightlineError
 from sightline.heads import seen_blocks
 from sightline.layers import Embedding, FeedForward
-from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
+from sightline.losses import GlobalFertility, GuidedAttention, OneLookEach, Penalty, RepeatedLooks
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.text import PAD, Sizes
@@ -177,6 +177,14 @@ def make_penalties(config: ModelConfig, memory_width: int) -> dict[str, tuple[fl
     if weights.fertility:
         made["fertility"] = weights.fertility, GlobalFertility(memory_width)
     return made
+
+
+def make_guide(config: ModelConfig) -> tuple[float, GuidedAttention] | None:
+    """The comparison with links that the config weighs, with its weight."""
+    guided = config.guided
+    if not guided.weight:
+        return None
+    return guided.weight, GuidedAttention(guided.loss, guided.reading == "consumes")
 
 
 def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.Score:

@@ -79,6 +79,9 @@ class TrainingConfig(Section):
     workers: int | None = Field(
         None, ge=1, description="parts of a batch computed side by side on a CPU; null: one for each processor"
     )
+    agreement: float = Field(
+        0.0, ge=0, description="trains both directions, and rewards attention that agrees; OUTPUT/forward and /backward"
+    )
     accumulate: int = Field(1, ge=1, description="batches an update is made of, as if they were one large batch")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the weights' moving average, such as 0.999 (0: none)")
     keep_last: int = Field(1, ge=1, description="newest checkpoints that are kept")
@@ -181,6 +184,9 @@ ONLY_IN = {
     "penalties.repeated_looks": ("bahdanau", "luong"),
     "penalties.one_look_each": ("bahdanau", "luong"),
     "penalties.fertility": ("bahdanau", "luong"),
+    "guided.weight": ("bahdanau", "luong", "transformer"),
+    "guided.layer": ("transformer",),
+    "guided.head": ("transformer",),
     "decoder.cell": ("seq2seq", "bahdanau", "luong"),
     "decoder.context": ("seq2seq",),
     "decoder.readout_state": ("bahdanau",),

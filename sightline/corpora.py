@@ -53,10 +53,11 @@ def validation_files(data: DataConfig) -> TextFiles | None:
 
 
 def named_files(data: DataConfig) -> list[Path]:
-    """Every file of training and validation text that a configuration names."""
+    """Every file of training and validation text that a configuration names, and that of the links."""
     one = [data.source, data.target, data.pairs]
     many = [path for corpus in data.corpora for path in (corpus.source, corpus.target, corpus.pairs)]
-    return [path for path in (*one, *many, data.valid_source, data.valid_target, data.valid_pairs) if path is not None]
+    others = (data.valid_source, data.valid_target, data.valid_pairs, data.alignments)
+    return [path for path in (*one, *many, *others) if path is not None]
 
 
 @dataclass(frozen=True)

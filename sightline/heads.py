@@ -1,4 +1,7 @@
-"""Heads that see only some blocks of their input's features: what a configuration may ask for. No torch here."""
+"""Heads that see only some blocks of their input's features, or that are taught: what a configuration may ask for.
+
+No torch here.
+"""
 
 from __future__ import annotations
 
@@ -41,3 +44,17 @@ def seen_blocks(attention: AttentionConfig, heads: int) -> list[list[int]] | Non
             "or name fewer in model.attention.head_blocks"
         )
     return [chosen[head % len(chosen)] for head in range(heads)]
+
+
+def taught_head(model: ModelConfig) -> tuple[int, int]:
+    """The decoder's layer and head that learn from links or from another model, both from 0."""
+    layers, heads = model.decoder.layers or 1, model.decoder.heads or 1
+    layer, head = model.guided.layer, model.guided.head
+    if layer is None:
+        layer = max(layers - 2, 0)
+    for name, value, most in (("layer", layer, layers), ("head", head, heads)):
+        if value >= most:
+            raise SightlineError(
+                f"model.guided.{name}={value}, but the decoder has {most}, numbered from 0: choose another"
+            )
+    return layer, head

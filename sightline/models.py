@@ -18,6 +18,7 @@ from sightline.assembly import (
     make_attention,
     make_bridge,
     make_encoder,
+    make_guide,
     make_heads,
     make_output,
     make_penalties,
@@ -38,8 +39,9 @@ from sightline.encoders import (
     Encoder,
 )
 from sightline.errors import SightlineError
+from sightline.heads import taught_head
 from sightline.layers import Embedding, FeedForward
-from sightline.losses import Penalty
+from sightline.losses import GuidedAttention, Penalty
 from sightline.outputs import Output
 from sightline.search.protocol import Step
 from sightline.state import State
@@ -62,6 +64,7 @@ class EncoderDecoder(nn.Module):
         output: Output,
         smoothing: float = 0.0,
         penalties: Mapping[str, tuple[float, Penalty]] | None = None,
+        guide: tuple[float, GuidedAttention] | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
@@ -70,6 +73,9 @@ class EncoderDecoder(nn.Module):
         penalties = penalties or {}
         self.penalties = nn.ModuleDict({name: penalty for name, (_, penalty) in penalties.items()})
         self.loss_weights = {"cross_entropy": 1.0} | {name: weight for name, (weight, _) in penalties.items()}
+        self.guide = None if guide is None else guide[1]
+        if guide is not None:
+            self.loss_weights["guided"] = guide[0]
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
         self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
@@ -86,10 +92,14 @@ class EncoderDecoder(nn.Module):
         return torch.cat([first, targets.ids[:, :-1]], 1)
 
     def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
-        """Sums over real target tokens, and their count: the smoothed loss, the plain one, and the penalties'.
+        """Sums over real target tokens, and their count: the smoothed loss, the plain one, and those over attention.
 
         `loss_weights` tells what of it to minimise.
         """
+        return self.loss_and_weights(batch)[0]
+
+    def loss_and_weights(self, batch: Batch) -> tuple[dict[str, tuple[Tensor, Tensor | int]], Tensor | None]:
+        """The same, and where the decoder looked, `(B, T, S)`, if its full pass tells."""
         assert batch.targets is not None
         real = batch.targets.mask
         with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
@@ -101,10 +111,12 @@ class EncoderDecoder(nn.Module):
             "cross_entropy": (smoothed, targets.numel()),
             "nll": (plain, targets.numel()),
         }
-        if self.penalties and decoded.weights is not None:
-            weights = decoded.weights.float()
+        weights = None if decoded.weights is None else decoded.weights.float()
+        if weights is not None:
             losses |= {name: penalty(weights, real, memory) for name, penalty in self.penalties.items()}
-        return losses
+            if self.guide is not None:
+                losses["guided"] = self.guide(weights, batch.links)
+        return losses, weights
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
@@ -200,6 +212,7 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         decoder,
         make_output(config, decoder.width, target),
         penalties=make_penalties(config, encoder.width),
+        guide=make_guide(config),
     )
 
 
@@ -228,6 +241,7 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         decoder,
         make_output(config, width, target),
         penalties=make_penalties(config, encoder.width),
+        guide=make_guide(config),
     )
 
 
@@ -252,7 +266,10 @@ def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
             TransformerDecoderLayer(attention, cross, feedforward, config.norm, config.norm_position, config.dropout)
         )
     stack = TransformerDecoder(layers, config.norm, config.norm_position)
-    return EncoderDecoder(source, target, encoder, stack, make_output(config, width, target))
+    guide = make_guide(config)
+    if guide is not None:
+        stack.taught = taught_head(config)
+    return EncoderDecoder(source, target, encoder, stack, make_output(config, width, target), guide=guide)
 
 
 RECIPES: dict[str, Callable[[ModelConfig, Sizes], EncoderDecoder]] = {

@@ -77,6 +77,17 @@ class MultiHeadAttention(Tapped):
         heads = attend(queries, keys, values, mask, causal=causal, drop=drop)
         return self.output(heads.transpose(1, 2).flatten(-2))
 
+    def head_weights(self, head: int, queries: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Where one head looks, computed beside the fast path: `(B, T, d)` and `(B, S, d)` to `(B, T, S)`."""
+        size = self.width // self.heads
+        rows = [slice(start + head * size, start + (head + 1) * size) for start in (0, self.width)]
+        matrix = self.projections()
+        query, key = (
+            F.linear(states, matrix[part], self.bias[part])[:, None]  # (B, 1, T, d_k)
+            for states, part in zip((queries, memory), rows, strict=True)
+        )
+        return attention_weights(query, key, mask)[:, 0]
+
     def forward(
         self, queries: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:

@@ -36,14 +36,24 @@ class TransformerDecoderLayer(nn.Module):
         self.around_cross = Residual(attention.width, norm, norm_position, dropout)
         self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
 
-    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(
+        self, states: Tensor, memory: Tensor, mask: Tensor | None, head: int | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """States `(B, T, d)`, memory `(B, S, d)` and its mask, broadcastable to `(B, H, T, S)`, to states `(B, T, d)`.
 
-        Padding comes last, so causality alone hides it from every real position.
+        With a `head`, its weights over the memory, `(B, T, S)`, come too. Padding comes last, so causality alone hides
+        it from every real position.
         """
+        seen: list[Tensor] = []
+
+        def look(x: Tensor) -> Tensor:
+            if head is not None:
+                seen.append(self.cross.head_weights(head, x, memory, mask))
+            return self.cross(x, memory, mask)
+
         states = self.around_attention(states, lambda x: self.self_attention(x, causal=True))
-        states = self.around_cross(states, lambda x: self.cross(x, memory, mask))
-        return self.around_feedforward(states, self.feedforward)
+        states = self.around_cross(states, look)
+        return self.around_feedforward(states, self.feedforward), seen[0] if seen else None
 
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
@@ -54,10 +64,11 @@ class TransformerDecoder(Decoder):
     """A stack of layers; pre-norm stacks end with one more normalisation, post-norm stacks start small.
 
     `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
-    reports none and saves the work.
+    reports none and saves the work. `taught` names the layer and head whose weights the full pass reports, likewise.
     """
 
     alignment: tuple[int | None, int | None] | None = None
+    taught: tuple[int, int] | None = None
 
     def __init__(self, layers: list[TransformerDecoderLayer], norm: str, norm_position: str) -> None:
         super().__init__()
@@ -69,10 +80,13 @@ class TransformerDecoder(Decoder):
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)
-        states = embedded
-        for layer in self.layers:
-            states = layer(states, memory.states, mask)
-        return Decoded(self.norm(states), State(position=embedded.size(1)))
+        states, weights = embedded, None
+        for number, layer in enumerate(self.layers):
+            if self.taught is not None and number == self.taught[0]:
+                states, weights = layer(states, memory.states, mask, self.taught[1])
+            else:
+                states, _ = layer(states, memory.states, mask)
+        return Decoded(self.norm(states), State(position=embedded.size(1)), weights)
 
     def start(self, memory: Memory) -> State:
         # Without padding there is no mask to carry, nor to add to the scores of every layer at every step.
