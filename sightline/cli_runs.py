@@ -41,6 +41,10 @@ def train(
     ] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
     valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    alignments: Annotated[
+        Path | None, typer.Option(help="Word links of the training pairs (Pharaoh lines), to teach attention by.")
+    ] = None,
+    align_with: Annotated[str | None, typer.Option(help="Or the aligner to make them with: eflomal.")] = None,
     output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
     assign: Annotated[
         list[str] | None,
@@ -74,6 +78,7 @@ def train(
         "data": {
             **training_files(source or [], target or [], pairs or []),
             **data_files("valid_", valid_source, valid_target, valid_pairs),
+            **given_only({"alignments": str(alignments) if alignments else None, "align_with": align_with}),
         },
         "training": given_only({"seed": seed, "compile": compiled or None})
         | limits(output, resume, max_steps, more_steps, max_minutes),
@@ -122,6 +127,11 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
         )
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
+    if config.training.agreement:
+        from sightline.training.directions import BACKWARD, FORWARD
+
+        say(f"the models are in {output / FORWARD} and {output / BACKWARD}")
+        return
     say(f"the model is in {output}; try: echo 'a sentence' | {program()} translate {folder}")
 
 

@@ -15,31 +15,24 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sightline import expectations, metrics, sizes
+from sightline.aligners import align_text
 from sightline.batch import Batch
 from sightline.config import RunConfig
 from sightline.corpora import Mix, named_files
 from sightline.data import EncodedPairs, Pair, batches, ordered_batches
 from sightline.errors import SightlineError
 from sightline.files import make_folder, write_text
-from sightline.folder import (
-    Card,
-    Tokenizers,
-    check_free,
-    load_tokenizers,
-    save_card,
-    save_config,
-    save_model,
-    save_tokenizers,
-)
+from sightline.folder import Card, Tokenizers, check_free, load_tokenizers, save_config, save_tokenizers
+from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
-from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.models import EncoderDecoder, parameter_count
 from sightline.performance import threads, tune_allocator
 from sightline.preparing import Prepared, prepare
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
 from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, latest
-from sightline.training.compiling import compile_layers
+from sightline.training.directions import Direction, directions, joint_scores, trained_together
 from sightline.training.loop import Host, Result, Trainer, Validation
 from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
@@ -97,8 +90,12 @@ def train(
 
 
 def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say: Say, ranks: Ranks) -> Trained:
+    check_guidance(config)
     checkpoint, files = _beginning(output, config, resume, ranks)
     _check_metric(config)
+    if config.data.align_with is not None:
+        config = _with_links(config, output, say, ranks)
+        files = config.data
     read = config.model_copy(update={"data": files})
     prepared = ranks.in_turn(lambda: _prepared(read, output, resume or not ranks.first, host is not None, say))
     # Not before: what was freed on the way to the data goes back to the system.
@@ -111,28 +108,30 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     if checkpoint is not None:
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
-    model = _build(config, tokenizers)
-    if config.training.compile:
-        compile_layers(model)
-    ranks.on_first(lambda: save_config(output, config))
+    models = directions(config, tokenizers, output)
+    model, loss_weights = trained_together([one.model for one in models], config.training.agreement)
+    ranks.on_first(lambda: _lay_out(output, config, models, prepared.texts))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
     for line in [_summary(config, model, ranks.size), *before]:
         say(line)
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
-    scorer = Scorer(config, tokenizers, valid, prepared.texts[: config.training.validate_bleu], watch)
+    scorers = {one.name: _scorer(one, prepared, watch) for one in models}
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
 
-    def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
-        save_card(output, config, model, tokenizers, Card(about, scorer.describe(scores), training))
+    def card(one: Direction, scores: Mapping[str, float], training: dict[str, str]) -> Card:
+        return Card(about, scorers[one.name].describe(one.own(scores)), training)
 
     def save_best(scores: dict[str, float]) -> None:
-        save_model(output, model)
-        write_card(scores, {})
+        for one in models:
+            one.save(card(one, scores, {}))
+
+    def score(trained: nn.Module) -> Mapping[str, float]:
+        return joint_scores({one.name: scorers[one.name](one.model) for one in models})
 
     metric = config.training.metric
-    validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
+    validation = Validation(score, save_best, metric, higher_is_better=metric == "bleu")
     host = replace(host or Host(), watch=watch) if ranks.first else host
     notes = {"files": places(config.data, files)}
     model.to(ranks.device)
@@ -142,20 +141,46 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
         validation,
         config.training,
         output,
-        loss_weights=model.loss_weights,
+        loss_weights=loss_weights,
         settings=settings,
         host=host,
         notes=notes,
         ranks=ranks,
     )
-    ranks.on_first(lambda: watch.prepare(model, about))
+    ranks.on_first(lambda: watch.prepare(models[0].model, about))
     result = trainer.run(resume)
     _tell(result, metric, say)
     if result.best is not None and ranks.first:
-        write_card(result.best, _history(result))
+        for one in models:
+            one.write_card(card(one, result.best, _history(result)))
     if not result.interrupted and ranks.first:
         watch.report(say)
     return Trained(result, config, output)
+
+
+def _with_links(config: RunConfig, output: Path, say: Say, ranks: Ranks) -> RunConfig:
+    """The configuration with the links that its aligner makes."""
+    made = Path(ranks.on_first(lambda: str(align_text(config.data, output, say))))
+    data = config.data.model_copy(update={"alignments": made, "align_with": None})
+    return config.model_copy(update={"data": data})
+
+
+def _lay_out(output: Path, config: RunConfig, models: Sequence[Direction], texts: Sequence[Pair]) -> None:
+    """What the folders of the run and of its models hold from the beginning."""
+    save_config(output, config)
+    for one in models:
+        if one.folder != output:
+            one.lay_out(texts)
+
+
+def _scorer(one: Direction, prepared: Prepared, watch: Watching) -> Scorer:
+    """How a direction is measured. Only the first is watched."""
+    config, valid = one.config, prepared.valid
+    if one.backward:
+        valid = valid.turned()
+        unseen = config.training.model_copy(update={"watch": 0, "tensorboard": False})
+        watch = Watching(one.folder, config.model_copy(update={"training": unseen}), one.tokenizers, valid, ())
+    return Scorer(config, one.tokenizers, valid, one.pairs(prepared.texts[: config.training.validate_bleu]), watch)
 
 
 def _prepared(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -> Prepared:
@@ -219,15 +244,6 @@ def _check_metric(config: RunConfig) -> None:
         check_tensorboard()
     if training.metric == "bleu" and not training.validate_bleu:
         raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
-
-
-def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
-    try:
-        model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
-        model.precision = torch.bfloat16 if config.training.precision == "bfloat16" else torch.float32
-        return model
-    except RuntimeError:  # torch's, when it gets no memory
-        raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
 
 
 class Scorer:
@@ -297,6 +313,7 @@ def _names(config: RunConfig) -> list[str]:
 def _settings(config: RunConfig) -> dict[str, Any]:
     """What must stay the same on resuming; of the files the content counts, not where they lie."""
     files = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "corpora", "cache"}
+    files |= {"alignments"}
     lasting = lasting_settings(config)
     weights = [corpus.weight for corpus in config.data.corpora]
     return {
