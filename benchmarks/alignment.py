@@ -2,12 +2,12 @@
 
     python benchmarks/alignment.py --data DIR --corpus europarl.en-de.tsv.gz [--corpus …] [--arms NAME,…] [--minutes 20]
 
-DIR holds `test.de`, `test.en` and `test.de-en.gold`: lower-cased, tokenised sentences with links made by hand. A corpus is
-a TSV file, English first. All arms, eflomal too, see the same sentences: the first `--pairs` of the corpora, lower-cased
-and cut as the test is, and after them the test's sentences, never their links. Which head of an untaught Transformer to
-read is chosen on eflomal's links of some training pairs, not on the test. Results go to `benchmarks/results/alignment.json`,
-arm by arm, each with the command that makes it again. It takes about `--minutes` for each arm, those that train two models
-included, and eflomal some minutes more: with the defaults about four hours.
+DIR holds `test.de`, `test.en` and `test.de-en.gold`: lower-cased, tokenised sentences with links made by hand. A corpus
+is a TSV file, English first. All arms, eflomal too, see the same sentences: the first `--pairs` of the corpora,
+lower-cased and cut as the test is, and after them the test's sentences, never their links. Which head of an untaught
+Transformer to read is chosen on eflomal's links of some training pairs, not on the test. Results go to
+`benchmarks/results/alignment.json`, arm by arm, each with the command that makes it again. It takes about `--minutes` for
+each arm, those that train two models included, and eflomal some minutes more: with the defaults about four hours.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def run_eflomal(text: Sequence[Pair], test: Sequence[Pair], gold: Gold, runs: Pa
     return {"pairs": len(text), "seconds": round(seconds, 1), "error_rates": rates}
 
 
-def run(arm: str, text: Sequence[Pair], test: Sequence[Pair], gold: Gold, options: argparse.Namespace) -> dict[str, Any]:
+def run(
+    arm: str, text: Sequence[Pair], test: Sequence[Pair], gold: Gold, options: argparse.Namespace
+) -> dict[str, Any]:
     """One arm: train through the command line, then measure."""
     recipe, settings = ARMS[arm]
     folder = options.runs / arm

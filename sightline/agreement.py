@@ -1,4 +1,4 @@
-"""Two models of one kind that translate both ways and are trained together, so that they see the same (Cohn et al. 2016).
+"""Two models that translate both ways and are trained together, so that they see the same (Cohn et al. 2016).
 
 Shapes: B sentences, S source positions, T target positions.
 """

@@ -75,7 +75,8 @@ class GuidedConfig(Section):
         None, ge=0, description="of this loss beside the words' own; null: 0.5 where links are given; 0 leaves it out"
     )
     loss: Literal["cross_entropy", "squared_error", "product"] = Field(
-        "cross_entropy", description="how weights are compared with links; product asks only that some linked word is seen"
+        "cross_entropy",
+        description="how weights are compared with links; product asks only to see some linked word",
     )
     reading: Literal["predicts", "consumes"] = Field(
         "predicts", description="the row that is taught a token's links: the one that predicts it, or that reads it"

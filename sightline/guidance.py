@@ -95,15 +95,18 @@ def check_guidance(config: RunConfig) -> None:
     """Refuses links without attention to teach, teaching without links, and two sources of links."""
     data, recipe = config.data, config.model.recipe
     linked = data.alignments is not None or data.align_with is not None
-    wanted = {"data.alignments": data.alignments, "data.align_with": data.align_with}
     if data.alignments is not None and data.align_with is not None:
-        raise SightlineError(
-            "data.alignments and data.align_with both give word links: leave out one of them"
-        )
-    wanted["training.agreement"] = config.training.agreement or None
-    asked = [name for name, value in wanted.items() if value is not None]
+        raise SightlineError("data.alignments and data.align_with both give word links: leave out one of them")
+    wanted = {
+        "data.alignments": data.alignments is not None,
+        "data.align_with": data.align_with is not None,
+        "training.agreement": config.training.agreement > 0,
+    }
+    asked = [name for name, given in wanted.items() if given]
     if asked and recipe == "seq2seq":
-        raise SightlineError(f"{asked[0]}: the recipe seq2seq has no attention to teach: choose another, or leave it out")
+        raise SightlineError(
+            f"{asked[0]}: the recipe seq2seq has no attention to teach: choose another, or leave it out"
+        )
     if config.model.guided.weight and not linked:
         raise SightlineError(
             "model.guided.weight needs word links: give data.alignments, a file of them (--alignments FILE), or "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sightline.agreement import Agreement
+from sightline.average import average_run
 from sightline.batch import Batch
 from sightline.config import build_config
 from sightline.errors import SightlineError
@@ -163,6 +164,4 @@ def test_a_run_makes_two_models(command: Command, toy_pairs: Path, tmp_path: Pat
     assert f"name one of them, {whole / 'backward'} or {whole / 'forward'}" in done.mistake()
     assert read_config(whole).training.agreement == 0.5
     with pytest.raises(SightlineError, match="cannot be averaged afterwards"):
-        from sightline.average import average_run
-
         average_run(whole, tmp_path / "mean")

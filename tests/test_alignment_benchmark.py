@@ -39,7 +39,8 @@ def test_every_arm_can_be_configured(arm: str) -> None:
 def test_text_of_all_arms(data: Path, tmp_path: Path) -> None:
     """German first, cut and lower-cased, without what is empty or long; the test comes last."""
     corpus = write_lines(
-        tmp_path / "c.tsv", ["Hello, World!\tHallo, Welt!", "\tleer", f"{'x ' * 61}\tlang", "EU-budget\tEU-Haushalt", "a\tb"]
+        tmp_path / "c.tsv",
+        ["Hello, World!\tHallo, Welt!", "\tleer", f"{'x ' * 61}\tlang", "EU-budget\tEU-Haushalt", "a\tb"],
     )
     test = read_test(data)
     text = prepare([corpus], test, 2, tmp_path / "runs")

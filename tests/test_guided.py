@@ -172,7 +172,7 @@ def prepared(values: dict[str, Any], tmp_path: Path) -> Prepared:
 
 class TestData:
     def test_links_stay_with_their_pairs(self, linked: dict[str, Any], tmp_path: Path) -> None:
-        """Split off, filtered, read again from the cache: token t of a target belongs to the last but t of its source."""
+        """Split off, filtered, read again from the cache: each target token has the source token it came from."""
         for rules in ({}, {"duplicates": True}, {}):
             found = prepared(merge(linked, {"data": {"filters": rules}}), tmp_path)
             for part in (found.train, found.valid):

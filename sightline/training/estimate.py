@@ -124,9 +124,7 @@ def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None)
     )
 
 
-def _measure(
-    config: RunConfig, model: nn.Module, weights: Mapping[str, float], sample: _Sample
-) -> tuple[float, int]:
+def _measure(config: RunConfig, model: nn.Module, weights: Mapping[str, float], sample: _Sample) -> tuple[float, int]:
     """Seconds and target tokens of the updates that count."""
     count = max(WARM + 1, len(sample.chosen))
     limits: dict[str, Any] = {
