@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import sightline
 from benchmarks.speed.common import command, machine
-from sightline.aligners import aligned, eflomal_aligner
+from sightline.aligners import align_both, eflomal_aligner
 from sightline.alignments import Gold, align_corpus
 from sightline.config import AlignmentConfig
 from sightline.data import Pair
@@ -119,20 +119,10 @@ def usable(lines: Iterator[str]) -> Iterator[Pair]:
 def run_eflomal(text: Sequence[Pair], test: Sequence[Pair], gold: Gold, runs: Path) -> dict[str, Any]:
     """eflomal on the same sentences: its error rates, and its links, in `runs`, for the arms that are taught."""
     began = time.monotonic()
-    aligner, kept = eflomal_aligner(), dict[str, list[Links]]()
-
-    def keeping(sources: Sequence[str], targets: Sequence[str]) -> tuple[list[Links], list[Links]]:
-        forward, backward = (list(found) for found in aligner(sources, targets))
-        kept.update(forward=forward, backward=backward)
-        return forward, backward
-
-    grown = list(aligned(text, keeping))
+    both = list(align_both(text, eflomal_aligner()))
     seconds = time.monotonic() - began
-    (runs / LINKS).write_text("".join(f"{to_pharaoh(found)}\n" for found in grown))
-    # The test comes last, has no empty side, and its words are whole, so that its links need no translation.
-    of_test = {name: found[-len(test) :] for name, found in kept.items()}
-    both = zip(of_test["forward"], of_test["backward"], strict=True)
-    of_test |= {"intersection": [one & other for one, other in both], "grow-diag": grown[-len(test) :]}
+    (runs / LINKS).write_text("".join(f"{to_pharaoh(symmetrise(*found))}\n" for found in both))
+    of_test = together(*zip(*both[-len(test) :], strict=True))
     rates = {name: 100 * gold.error_rate(found) for name, found in of_test.items()}
     return {"pairs": len(text), "seconds": round(seconds, 1), "error_rates": rates}
 
@@ -193,15 +183,20 @@ def measure_both(folder: Path, test: Sequence[Pair], gold: Gold) -> dict[str, fl
         chosen = [one.config.alignment.model_copy(update={"reading": reading}) for one in translators]
         forward = [read_alignment(forced, chosen[0]) for forced in there]
         backward = [{(left, right) for right, left in read_alignment(forced, chosen[1])} for forced in back]
-        pairs = list(zip(forward, backward, strict=True))
-        for name, found in (
-            ("forward", forward),
-            ("backward", backward),
-            ("intersection", [one & other for one, other in pairs]),
-            ("grow-diag", [symmetrise(one, other) for one, other in pairs]),
-        ):
+        for name, found in together(forward, backward).items():
             rates[f"{reading}, {name}"] = 100 * gold.error_rate(found)
     return rates
+
+
+def together(forward: Sequence[Links], backward: Sequence[Links]) -> dict[str, list[Links]]:
+    """The links of two directions, alone and put together."""
+    pairs = list(zip(forward, backward, strict=True))
+    return {
+        "forward": [*forward],
+        "backward": [*backward],
+        "intersection": [one & other for one, other in pairs],
+        "grow-diag": [symmetrise(one, other) for one, other in pairs],
+    }
 
 
 def rate(seen: Sequence[Forced], alignment: AlignmentConfig, gold: Gold) -> float:

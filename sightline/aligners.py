@@ -44,20 +44,26 @@ def align_text(data: DataConfig, output: Path, say: Callable[[str], None] = lamb
 
 
 def aligned(pairs: Sequence[Pair], aligner: Aligner) -> Iterator[Links]:
-    """The word links of each pair, both directions of the aligner put together by grow-diag; none for empty sides.
+    """The word links of each pair, both directions of the aligner put together by grow-diag."""
+    return (symmetrise(forward, backward) for forward, backward in align_both(pairs, aligner))
+
+
+def align_both(pairs: Sequence[Pair], aligner: Aligner) -> Iterator[tuple[Links, Links]]:
+    """The word links of each pair in both directions; none where a side is empty.
 
     Words are cut at their punctuation for the aligner, and its links told of the words as they are.
     """
     cut = [[_cut(side) for side in pair] for pair in pairs]
-    kept = [sides for sides in cut if all(parts for parts, _ in sides)]
-    texts = [[" ".join(sides[side][0]) for sides in kept] for side in (0, 1)]
+    usable = [all(parts for parts, _ in sides) for sides in cut]
+    texts = [[" ".join(sides[side][0]) for sides, some in zip(cut, usable, strict=True) if some] for side in (0, 1)]
     found = zip(*aligner(texts[0], texts[1]), strict=True)
-    for sides in cut:
-        if not all(parts for parts, _ in sides):
-            yield set()
+    for sides, some in zip(cut, usable, strict=True):
+        if not some:
+            yield set(), set()
             continue
         source, target = (owners for _, owners in sides)
-        yield {(source[left], target[right]) for left, right in symmetrise(*next(found), "grow-diag")}
+        forward, backward = ({(source[left], target[right]) for left, right in links} for links in next(found))
+        yield forward, backward
 
 
 def eflomal_aligner() -> Aligner:

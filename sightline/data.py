@@ -220,18 +220,20 @@ def encode(
         np.frombuffer(verdicts, dtype=np.uint8),
         (np.array(ids[0], dtype=np.int32), np.array(ids[1], dtype=np.int32)),
         (np.array(lengths[0], dtype=np.int32), np.array(lengths[1], dtype=np.int32)),
-        *(_linked(pairs, links, verdicts, source, target) if links is not None else ()),
+        *_linked(pairs, links, verdicts, source, target),
     )
 
 
 def _linked(
     pairs: Sequence[Pair],
-    links: Sequence[Sequence[Link]],
+    links: Sequence[Sequence[Link]] | None,
     verdicts: Sequence[int],
     source: Tokenizer,
     target: Tokenizer,
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The links of the pairs that were kept, in tokens, and how many each has."""
+) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] | None]:
+    """The links of the pairs that were kept, in tokens, and how many each has, if there are any."""
+    if links is None:
+        return None, None
     found: list[Link] = []
     counts: list[int] = []
     for pair, given, verdict in zip(pairs, links, verdicts, strict=True):
