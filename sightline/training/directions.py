@@ -18,7 +18,7 @@ from sightline.data import Pair
 from sightline.decoders import TransformerDecoder
 from sightline.errors import SightlineError
 from sightline.files import make_folder
-from sightline.folder import Card, Tokenizers, save_card, save_config, save_model, save_tokenizers
+from sightline.folder import Tokenizers, save_config, save_tokenizers
 from sightline.heads import taught_head
 from sightline.models import EncoderDecoder, build_model
 from sightline.training.compiling import compile_layers
@@ -33,7 +33,7 @@ TWINS = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Direction:
     """One model of a run; its `name` is empty where it is the only one."""
 
@@ -58,15 +58,6 @@ class Direction:
         save_tokenizers(self.folder, self.tokenizers)
         expectations.save(self.folder, expectations.learn(self.pairs(texts)))
         save_config(self.folder, self.config)
-
-    def save(self, card: Card) -> None:
-        """The model as it is now."""
-        save_model(self.folder, self.model)
-        self.write_card(card)
-
-    def write_card(self, card: Card) -> None:
-        """Only its card."""
-        save_card(self.folder, self.config, self.model, self.tokenizers, card)
 
     def own(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Its own among the scores of a run."""

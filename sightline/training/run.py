@@ -22,7 +22,16 @@ from sightline.corpora import Mix, named_files
 from sightline.data import EncodedPairs, Pair, batches, ordered_batches
 from sightline.errors import SightlineError
 from sightline.files import make_folder, write_text
-from sightline.folder import Card, Tokenizers, check_free, load_tokenizers, save_config, save_tokenizers
+from sightline.folder import (
+    Card,
+    Tokenizers,
+    check_free,
+    load_tokenizers,
+    save_card,
+    save_config,
+    save_model,
+    save_tokenizers,
+)
 from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
 from sightline.models import EncoderDecoder, parameter_count
@@ -117,21 +126,10 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
-    scorers = {one.name: _scorer(one, prepared, watch) for one in models}
     about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
-
-    def card(one: Direction, scores: Mapping[str, float], training: dict[str, str]) -> Card:
-        return Card(about, scorers[one.name].describe(one.own(scores)), training)
-
-    def save_best(scores: dict[str, float]) -> None:
-        for one in models:
-            one.save(card(one, scores, {}))
-
-    def score(trained: nn.Module) -> Mapping[str, float]:
-        return joint_scores({one.name: scorers[one.name](one.model) for one in models})
-
+    judged = Judged({one: _scorer(one, prepared, watch) for one in models}, about)
     metric = config.training.metric
-    validation = Validation(score, save_best, metric, higher_is_better=metric == "bleu")
+    validation = Validation(judged.score, judged.save_best, metric, higher_is_better=metric == "bleu")
     host = replace(host or Host(), watch=watch) if ranks.first else host
     notes = {"files": places(config.data, files)}
     model.to(ranks.device)
@@ -151,8 +149,7 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     result = trainer.run(resume)
     _tell(result, metric, say)
     if result.best is not None and ranks.first:
-        for one in models:
-            one.write_card(card(one, result.best, _history(result)))
+        judged.write_cards(result.best, _history(result))
     if not result.interrupted and ranks.first:
         watch.report(say)
     return Trained(result, config, output)
@@ -291,6 +288,30 @@ class Scorer:
             sentences = f"{len(self.texts):,} validation sentences, greedy, {self.signature}"
             told["validation BLEU"] = f"{scores['bleu']:.1f} ({sentences})"
         return told
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The models of a run, each with its scorer; `about` tells what they learn from."""
+
+    scorers: Mapping[Direction, Scorer]
+    about: list[str]
+
+    def score(self, trained: nn.Module) -> Mapping[str, float]:
+        """The scores of the run; `trained` is the module that holds its models."""
+        return joint_scores({one.name: scorer(one.model) for one, scorer in self.scorers.items()})
+
+    def save_best(self, scores: Mapping[str, float]) -> None:
+        """Writes weights and cards."""
+        for one in self.scorers:
+            save_model(one.folder, one.model)
+        self.write_cards(scores, {})
+
+    def write_cards(self, scores: Mapping[str, float], training: dict[str, str]) -> None:
+        """Only the cards; `training` tells how the models came about."""
+        for one, scorer in self.scorers.items():
+            card = Card(self.about, scorer.describe(one.own(scores)), training)
+            save_card(one.folder, one.config, one.model, one.tokenizers, card)
 
 
 def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
