@@ -6,8 +6,8 @@ DIR holds `test.de`, `test.en` and `test.de-en.gold`: lower-cased, tokenised sen
 is a TSV file, English first. All arms, eflomal too, see the same sentences: the first `--pairs` of the corpora,
 lower-cased and cut as the test is, and after them the test's sentences, never their links. Which head of an untaught
 Transformer to read is chosen on eflomal's links of some training pairs, not on the test. Results go to
-`benchmarks/results/alignment.json`, arm by arm, each with the command that makes it again. It takes about `--minutes` for
-each arm, those that train two models included, and eflomal some minutes more: with the defaults about four hours.
+`benchmarks/results/alignment.json`, arm by arm, each with the command that makes it again. It takes about `--minutes`
+for each arm, those that train two models included, and eflomal some minutes more: with the defaults about four hours.
 """
 
 from __future__ import annotations

@@ -88,9 +88,9 @@ def joint_scores(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The scores of a run, by the names of its directions: of two the means, and each one's with its name before it."""
     if len(found) == 1:
         return dict(next(iter(found.values())))
-    shared = set.intersection(*({*scores} for scores in found.values()))
-    first = next(iter(found.values()))
-    means = {name: sum(scores[name] for scores in found.values()) / len(found) for name in first if name in shared}
+    first, *others = found.values()
+    shared = [name for name in first if all(name in scores for scores in others)]
+    means = {name: sum(scores[name] for scores in found.values()) / len(found) for name in shared}
     means["perplexity"] = math.exp(min(means["loss"], 700.0))
     return means | {f"{name}_{key}": value for name, scores in found.items() for key, value in scores.items()}
 
