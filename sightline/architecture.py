@@ -101,6 +101,25 @@ class LexiconConfig(Section):
     head: int = Field(0, ge=0, description="transformer: the head that looks words up, from 0")
 
 
+class GuidedConfig(Section):
+    """Attention that is taught by word links, those of data.alignments or data.align_with."""
+
+    weight: float | None = Field(
+        None, ge=0, description="of this loss beside the words' own; null: 0.5 where links are given; 0 leaves it out"
+    )
+    loss: Literal["cross_entropy", "squared_error", "product"] = Field(
+        "cross_entropy",
+        description="how weights are compared with links; product asks only to see some linked word",
+    )
+    reading: Literal["predicts", "consumes"] = Field(
+        "predicts", description="the row that is taught a token's links: the one that predicts it, or that reads it"
+    )
+    layer: int | None = Field(
+        None, ge=0, description="transformer: decoder layer of the head that is taught, from 0; null: the last but one"
+    )
+    head: int = Field(0, ge=0, description="transformer: the head that is taught, from 0")
+
+
 class DecoderConfig(Section):
     """From the memory to the target, token by token."""
 
@@ -159,6 +178,7 @@ class ModelConfig(Section):
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
     copying: CopyingConfig = Field(default_factory=CopyingConfig, description=CopyingConfig.__doc__)
     lexicon: LexiconConfig = Field(default_factory=LexiconConfig, description=LexiconConfig.__doc__)
+    guided: GuidedConfig = Field(default_factory=GuidedConfig, description=GuidedConfig.__doc__)
 
     @property
     def copies(self) -> bool:

@@ -38,10 +38,10 @@ from sightline.encoders import (
     TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
-from sightline.heads import seen_blocks
+from sightline.heads import pointing_head, seen_blocks, taught_head
 from sightline.layers import Embedding, FeedForward
 from sightline.lexical import LexiconOutput, LexiconView
-from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
+from sightline.losses import AttentionLoss, GlobalFertility, GuidedAttention, OneLookEach, RepeatedLooks
 from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
@@ -111,7 +111,10 @@ def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True
         feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
         parts = (attention, attention_to_memory, feedforward)
         layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
-    return TransformerDecoder(layers, config.norm, config.norm_position, make_pointing(config))
+    stack = TransformerDecoder(layers, config.norm, config.norm_position, pointing_head(config))
+    if config.guided.weight:
+        stack.taught = taught_head(config)
+    return stack
 
 
 def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
@@ -195,15 +198,17 @@ def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Cl
     return clues
 
 
-def make_penalties(config: ModelConfig, memory_width: int) -> dict[str, tuple[float, Penalty]]:
+def make_losses(config: ModelConfig, memory_width: int) -> dict[str, tuple[float, AttentionLoss]]:
     """The losses over attention that the config weighs, with their weights."""
-    weights, made = config.penalties, dict[str, tuple[float, Penalty]]()
+    weights, guided, made = config.penalties, config.guided, dict[str, tuple[float, AttentionLoss]]()
     if weights.repeated_looks:
         made["repeated_looks"] = weights.repeated_looks, RepeatedLooks()
     if weights.one_look_each:
         made["one_look_each"] = weights.one_look_each, OneLookEach()
     if weights.fertility:
         made["fertility"] = weights.fertility, GlobalFertility(memory_width)
+    if guided.weight:
+        made["guided"] = guided.weight, GuidedAttention(guided.loss, guided.reading == "consumes")
     return made
 
 
@@ -227,21 +232,6 @@ def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.
 def read_width(config: ModelConfig, encoder: Encoder) -> int:
     """How wide what a selective read adds to each input of the decoder is: 0 without one."""
     return encoder.width if config.copying.kind == "copynet" and config.copying.selective_read else 0
-
-
-def make_pointing(config: ModelConfig) -> tuple[int, int] | None:
-    """The layer and head of a Transformer that its output layer looks through, if it needs one."""
-    if config.copying.kind != "pointer_generator" and config.lexicon.mode == "none":
-        return None
-    name, section = ("lexicon", config.lexicon) if config.copying.kind == "none" else ("copying", config.copying)
-    layers, heads = number(config.decoder.layers), number(config.decoder.heads)
-    layer = layers - 1 if section.layer is None else section.layer
-    if layer >= layers or section.head >= heads:
-        raise SightlineError(
-            f"model.{name}.layer={layer} and model.{name}.head={section.head} name no head of this model: "
-            f"it has {layers} layers of {heads} heads, counted from 0"
-        )
-    return layer, section.head
 
 
 def make_output(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> OutputLayer:

@@ -48,6 +48,10 @@ def train(
     valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
     valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
     valid_text: Annotated[Path | None, typer.Option(help="Validation text, for --recipe lm.")] = None,
+    alignments: Annotated[
+        Path | None, typer.Option(help="Word links of the training pairs (Pharaoh lines), to teach attention by.")
+    ] = None,
+    align_with: Annotated[str | None, typer.Option(help="Or the aligner to make them with: eflomal.")] = None,
     output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
     assign: Annotated[
         list[str] | None,
@@ -81,6 +85,7 @@ def train(
         "data": {
             **training_files(source or [], target or [], pairs or [], text or []),
             **data_files("valid_", valid_source, valid_target, valid_pairs, valid_text),
+            **given_only({"alignments": str(alignments) if alignments else None, "align_with": align_with}),
         },
         "training": given_only({"seed": seed, "compile": compiled or None})
         | limits(output, resume, max_steps, more_steps, max_minutes),
@@ -113,7 +118,8 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     again = f"{launch.command if launch else program()} train --output {folder} --resume"
     before = steps_done(output) if resume else 0
     try:
-        result = train_model(config, output, resume, Host(progress_for(metric=config.training.metric)), say).result
+        trained = train_model(config, output, resume, Host(progress_for(metric=config.training.metric)), say)
+        result = trained.result
     except KeyboardInterrupt:
         saved = latest(output / CHECKPOINTS) is not None
         say("interrupted; " + (f"go on from the last checkpoint: {again}" if saved else NOTHING_SAVED))
@@ -132,7 +138,10 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
     use = "echo 'a sentence' | {} translate {}" if config.model.has_source else "{} generate {}"
-    say(f"the model is in {output}; try: {use.format(program(), folder)}")
+    where = ("the model is in " if len(trained.models) == 1 else "the models are in ") + " and ".join(
+        str(model) for model in trained.models
+    )
+    say(f"{where}; try: {use.format(program(), shlex.quote(str(trained.models[0])))}")
 
 
 def ending(result: Result, config: RunConfig) -> str:

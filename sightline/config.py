@@ -82,6 +82,9 @@ class TrainingConfig(Section):
     workers: int | None = Field(
         None, ge=1, description="parts of a batch computed side by side on a CPU; null: one for each processor"
     )
+    agreement: float = Field(
+        0.0, ge=0, description="trains both directions, and rewards attention that agrees; OUTPUT/forward and /backward"
+    )
     accumulate: int = Field(1, ge=1, description="batches an update is made of, as if they were one large batch")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the weights' moving average, such as 0.999 (0: none)")
     keep_last: int = Field(1, ge=1, description="newest checkpoints that are kept")

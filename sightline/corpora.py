@@ -86,10 +86,10 @@ def given_files(
 
 
 def named_files(data: DataConfig) -> list[Path]:
-    """Every file of training and validation text that a configuration names."""
+    """Every file of training and validation text that a configuration names, and that of the links."""
     every = [data.source, data.target, data.pairs, data.text]
     every += [path for corpus in data.corpora for path in (corpus.source, corpus.target, corpus.pairs, corpus.text)]
-    every += [data.valid_source, data.valid_target, data.valid_pairs, data.valid_text]
+    every += [data.valid_source, data.valid_target, data.valid_pairs, data.valid_text, data.alignments]
     return [path for path in every if path is not None]
 
 

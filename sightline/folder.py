@@ -211,6 +211,8 @@ def weights_file(folder: Path) -> Path:
             raise SightlineError(
                 f"{folder}: an export for CTranslate2 has no weights to look into: use the model itself"
             )
+        if below := sorted(path.parent for path in folder.glob(f"*/{WEIGHTS}")):
+            raise SightlineError(f"{folder}: a run of several models: name one of them, {' or '.join(map(str, below))}")
         raise SightlineError(
             f"{folder}: no {WEIGHTS} yet: training writes it at the first validation (go on with --resume)"
         )

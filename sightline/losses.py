@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,33 @@ from sightline.batch import Memory
 Sum = tuple[Tensor, Tensor]
 
 
-class Penalty(nn.Module, ABC):
-    """A loss over the weights of a full pass."""
+@dataclass(frozen=True)
+class Outcome:
+    """A full pass over a batch, as losses see it.
+
+    Where the decoder looked, `weights` `(B, T, S)`, which targets are `real` `(B, T)`, the memory, and the `links`
+    `(B, T, S)` that were known before.
+    """
+
+    weights: Tensor
+    real: Tensor
+    memory: Memory
+    links: Tensor | None = None
+
+
+class AttentionLoss(nn.Module, ABC):
+    """A loss beside that of the words."""
+
+    @abstractmethod
+    def of(self, outcome: Outcome) -> Sum:
+        """A sum, and what to divide it by."""
+
+
+class Penalty(AttentionLoss):
+    """A loss over the weights of a full pass alone."""
+
+    def of(self, outcome: Outcome) -> Sum:
+        return self(outcome.weights, outcome.real, outcome.memory)
 
     @abstractmethod
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
@@ -71,6 +97,55 @@ class GlobalFertility(Penalty):
         mean, variance = self.expected(memory.states)
         surprise = 0.5 * ((received(weights, real) - mean) ** 2 / variance + variance.log() + math.log(2 * math.pi))
         return (surprise * words).sum(), words.sum()
+
+
+class GuidedAttention(AttentionLoss):
+    """Weights compared with links, for each target that has any: with `1 / n` at each of a target's n links.
+
+    cross_entropy `-Σ_s α*_s log α_s` (Chen et al. 2016; Garg et al. 2019), at least the entropy of the links;
+    squared_error `½ Σ_s (α_s - α*_s)²`; product `-log Σ_s α*_s α_s` (Liu et al. 2016; Mi et al. 2016).
+    A token's row is the one that predicts it or, with `consumes`, the next, which has it as input.
+    """
+
+    LEAST = 1e-9  # beside a weight, so that its logarithm is a number
+
+    def __init__(self, kind: str, consumes: bool = False) -> None:
+        super().__init__()
+        self.kind, self.consumes = kind, consumes
+
+    def of(self, outcome: Outcome) -> Sum:
+        return self(outcome.weights, outcome.links)
+
+    def forward(self, weights: Tensor, links: Tensor | None) -> Sum:
+        """Weights `(B, T, S)` and links of the same shape, True or False, to a sum and the number of linked targets.
+
+        A target without links, such as the end symbol, is free to look anywhere.
+        """
+        if links is None:
+            return weights.new_zeros(()), torch.zeros((), dtype=torch.long, device=weights.device)
+        if self.consumes:
+            links = nn.functional.pad(links[:, :-1], (0, 0, 1, 0))
+        linked = links.any(-1)
+        weights, links = weights[linked], links[linked].to(weights.dtype)  # (linked targets, S)
+        wanted = links / links.sum(-1, keepdim=True)
+        if self.kind == "squared_error":
+            total = 0.5 * ((weights - wanted) ** 2).sum()
+        elif self.kind == "product":
+            total = -((wanted * weights).sum(-1) + self.LEAST).log().sum()
+        else:
+            total = -(wanted * (weights + self.LEAST).log()).sum()
+        return total, linked.sum()
+
+
+def agreement(forward: Tensor, backward: Tensor, source: Tensor, target: Tensor) -> Sum:
+    """How far two directions see the same: `Tr(A B)`, and the most it can be, the words of the shorter side.
+
+    Weights `(B, T, S)` of the one direction and `(B, S, T)` of the other, and the masks of their tokens, `(B, S)` and
+    `(B, T)`. The end symbols have no part in it, neither as rows nor as columns.
+    """
+    sources, targets = source_words(source), source_words(target)
+    both = (forward * backward.transpose(1, 2)) * (targets[:, :, None] & sources[:, None])
+    return both.sum(), torch.minimum(sources.sum(-1), targets.sum(-1)).sum()
 
 
 def received(weights: Tensor, real: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from sightline.assembly import (
     make_attention,
     make_bridge,
     make_encoder,
+    make_losses,
     make_output,
-    make_penalties,
     make_positions,
     make_transformer_decoder,
     make_vocabulary,
@@ -39,7 +39,7 @@ from sightline.encoders import (
 from sightline.errors import SightlineError
 from sightline.language_model import LanguageModel
 from sightline.layers import Embedding
-from sightline.losses import Penalty
+from sightline.losses import AttentionLoss
 from sightline.output_layer import OutputLayer
 from sightline.pointing import Pointer, PointerOutput
 from sightline.text import PAD, Sizes
@@ -57,9 +57,9 @@ class EncoderDecoder(Writer):
         decoder: Decoder,
         output: OutputLayer,
         smoothing: float = 0.0,
-        penalties: Mapping[str, tuple[float, Penalty]] | None = None,
+        losses: Mapping[str, tuple[float, AttentionLoss]] | None = None,
     ) -> None:
-        super().__init__(smoothing, penalties)
+        super().__init__(smoothing, losses)
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output = encoder, decoder, output
 
@@ -150,7 +150,7 @@ def _put_together(
 ) -> EncoderDecoder:
     """The model of these parts, with the output layer and the losses that the config asks for."""
     output = make_output(config, sizes, decoder.width, encoder, target)
-    return EncoderDecoder(source, target, encoder, decoder, output, penalties=make_penalties(config, encoder.width))
+    return EncoderDecoder(source, target, encoder, decoder, output, losses=make_losses(config, encoder.width))
 
 
 def lm(config: ModelConfig, sizes: Sizes) -> LanguageModel:

@@ -31,6 +31,7 @@ from sightline.errors import SightlineError
 from sightline.files import sha256
 from sightline.filters import MOST_EXAMPLES, Account, Example, Filters, Verdict, shortened
 from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers, with_lexicon
+from sightline.guidance import Link, LinkFile
 from sightline.readers import Pair, TextFiles
 from sightline.survey import HeldOut, Survey, survey
 from sightline.text import train_tokenizer
@@ -127,6 +128,7 @@ class _Work:
         validation = [] if self.validation is None else [self.validation]
         check_sides(config.model.has_source, *(corpus.files for corpus in self.corpora), *validation)
         self.unit = "pair" if config.model.has_source else "line"
+        self.links = data.alignments
         self.filters = Filters(longest, **data.filters.model_dump(), alone=not config.model.has_source)
         self.filters.judge()  # so that a wrong name of a script is told at once
         for path in named_files(data):
@@ -148,6 +150,11 @@ class _Work:
             "held_out": None if self.held_out is None else asdict(self.held_out),
             "unicode": unicodedata.unidata_version,
         }
+
+    @property
+    def linked(self) -> tuple[bool, bool]:
+        """Which of the parts have links: those of the text that the links belong to."""
+        return self.links is not None, self.links is not None and self.held_out is not None
 
     @cached_property
     def survey(self) -> Survey:
@@ -204,7 +211,8 @@ class _Work:
         digests = {name: _digest(tokenizer.content()) for name, tokenizer in tokenizers.names.items()}
         text = self.config.text
         key = {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
-        return {**key, "open_words": True} if tokenizers.open else key
+        links = {} if self.links is None else {"links": sha256(self.links)}
+        return key | ({"open_words": True} if tokenizers.open else {}) | links
 
     def encode(self, tokenizers: Tokenizers, folder: Path) -> Facts:
         """Tokenises both parts into `folder`."""
@@ -218,9 +226,10 @@ class _Work:
         examples = _Examples()
         source = tokenizers.source if self.config.model.has_source else None
         encoders = Encoders(source, tokenizers.target, self.longest, processes, tokenizers.open)
+        of_train, of_valid = (self.longest if linked else None for linked in self.linked)
         with (
-            PartWriter(folder, "train", vocabularies, len(self.corpora)) as train,
-            PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1) as valid,
+            PartWriter(folder, "train", vocabularies, len(self.corpora), of_train) as train,
+            PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1, of_valid) as valid,
             open(folder / TEXTS, "w", encoding="utf-8") as texts,
             encoders,
             self._bar(pairs, "tokenising") as watch,
@@ -247,7 +256,7 @@ class _Work:
     def _chunks(self, examples: _Examples) -> Iterator[Chunk]:
         """The pairs of both parts in chunks; the others leave examples."""
         open_chunks: dict[int, Chunk] = {}
-        for corpus, line, pair, verdict in self._both_parts():
+        for corpus, line, pair, verdict, links in self._both_parts():
             if verdict > Verdict.VALID:
                 examples.add(Verdict(verdict), corpus, line, pair)
                 continue
@@ -257,16 +266,24 @@ class _Work:
                 yield open_chunks.pop(part)
                 chunk = None
             if chunk is None:
-                chunk = open_chunks[part] = Chunk(part, corpus, [], [])
+                chunk = open_chunks[part] = Chunk(part, corpus, [], [], [] if self.linked[part] else None)
             chunk.lines.append(line)
             chunk.pairs.append(pair)
+            if chunk.links is not None:
+                chunk.links.append(links)
         yield from open_chunks.values()
 
-    def _both_parts(self) -> Iterator[tuple[int, int, Pair, int]]:
-        yield from self.read()
+    def _both_parts(self) -> Iterator[tuple[int, int, Pair, int, list[Link]]]:
+        """(corpus, line, pair, verdict, links) of every pair."""
+        file = None if self.links is None else LinkFile(self.links)
+        for corpus, line, pair, verdict in self.read():
+            given = file.take() if file else ""
+            yield corpus, line, pair, verdict, file.links(given, pair) if file and verdict <= Verdict.VALID else []
+        if file is not None:
+            file.end()
         if self.validation is not None:
             for line, pair in self.validation.read():
-                yield 0, line, pair, Verdict.VALID
+                yield 0, line, pair, Verdict.VALID, []
 
     def load(self, entry: Entry, tokenizers: Tokenizers, texts: int) -> Prepared:
         """Maps the token ids and puts together what is known of them."""
@@ -279,8 +296,16 @@ class _Work:
         validation = training if self.validation is None else (self.validation,)
         vocabularies = tokenizers.id_limits(self.longest)
         train, valid = (
-            map_part(entry.folder, name, vocabularies, Origins(files, tuple(np.cumsum([0, *counts]).tolist())))
-            for name, files, counts in zip(PARTS, (training, validation), facts["counts"], strict=True)
+            map_part(
+                entry.folder,
+                name,
+                vocabularies,
+                Origins(files, tuple(np.cumsum([0, *counts]).tolist())),
+                self.longest if linked else None,
+            )
+            for name, files, counts, linked in zip(
+                PARTS, (training, validation), facts["counts"], self.linked, strict=True
+            )
         )
         with open(entry.folder / TEXTS, encoding="utf-8") as lines:
             first = [Pair(*json.loads(line)) for line in islice(lines, texts)]
@@ -291,7 +316,13 @@ class _Work:
             valid,
             first,
             self._account(facts, train, valid),
-            _digest("".join(entry.digests[name] for part in PARTS for name in part_files(part)).encode()),
+            _digest(
+                "".join(
+                    entry.digests[name]
+                    for part, linked in zip(PARTS, self.linked, strict=True)
+                    for name in part_files(part, linked)
+                ).encode()
+            ),
             mix(facts["counts"][0], [corpus.weight for corpus in self.corpora], self.config.data.temperature),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -56,6 +56,12 @@ class DataConfig(Section):
     )
     temperature: float | None = Field(
         None, gt=0, description="several corpora: shares grow with size^(1/temperature) times weight; null is 1"
+    )
+    alignments: Path | None = Field(
+        None, description="word links of all training pairs in their order, Pharaoh lines such as 0-0 1-2 (also .gz)"
+    )
+    align_with: Literal["eflomal"] | None = Field(
+        None, description="or the aligner that makes them when the run begins (extra: eflomal)"
     )
     source_language: str | None = Field(None, description="which language of a .tmx file is the source, such as en")
     target_language: str | None = Field(None, description="which one is the target")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sightline.architecture import ModelConfig
-from sightline.config import RunConfig, TextConfig, merge
+from sightline.config import AlignmentConfig, RunConfig, TextConfig, merge
+from sightline.heads import taught_head
 from sightline.training.schedules import noam_peak
 
 
@@ -35,6 +36,7 @@ LADDER = (
 # A handful of pairs is one batch, and an epoch of it one update: epochs alone would end before anything is learnt.
 LEAST_UPDATES = 1_000
 RECURRENT_RATE = 3e-3
+GUIDED_WEIGHT = 0.5
 TRANSFORMER_RATE = {128: 3e-3, 256: 1.5e-3, 512: 7e-4}
 
 
@@ -61,7 +63,29 @@ def fill(config: RunConfig, corpus: Corpus) -> RunConfig:
     values["model"] = _fill_model(config.model, width, layers, feedforward, recurrent)
     values["data"]["batch_tokens"] = config.data.batch_tokens or (2048 if corpus.pairs < 200_000 else 4096)
     values["training"] = _fill_training(config, corpus, epochs, values)
-    return RunConfig.model_validate(values)
+    return _fill_taught(RunConfig.model_validate(values))
+
+
+def _fill_taught(config: RunConfig) -> RunConfig:
+    """The weight of guided attention, and the head that is taught, which is the one to read alignments from.
+
+    An alignment head of one's own choice stays.
+    """
+    guided = config.model.guided
+    linked = config.data.alignments is not None or config.data.align_with is not None
+    if guided.weight is None and linked:
+        guided = guided.model_copy(update={"weight": GUIDED_WEIGHT})
+    alignment = config.alignment
+    if guided.weight or config.training.agreement:
+        own = alignment != AlignmentConfig()
+        if config.model.recipe == "transformer":
+            layer, head = taught_head(config.model)
+            guided = guided.model_copy(update={"layer": layer})
+            alignment = alignment if own else alignment.model_copy(update={"layer": layer, "head": head})
+        if guided.weight and not own:
+            alignment = alignment.model_copy(update={"reading": guided.reading})
+    model = config.model.model_copy(update={"guided": guided})
+    return config.model_copy(update={"model": model, "alignment": alignment})
 
 
 def _fill_model(model: ModelConfig, width: int, layers: int, feedforward: int, recurrent: int) -> dict[str, Any]:

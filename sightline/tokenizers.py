@@ -106,6 +106,17 @@ class Tokenizer(ABC):
             owners += [number] * len(spelled)
         return ids, words, owners
 
+    def encode_given(self, text: str) -> tuple[list[int], list[int]]:
+        """The ids of a sentence, and for each the number of its word as the text has it, between spaces.
+
+        Normalising may make several words of one, and of some characters none.
+        """
+        ids, _, owners = self.encode_words(text)
+        given = text.split()
+        counts = [len(normal_words(word, self._normalization, self._lowercase)) for word in given]
+        origins = [number for number, count in enumerate(counts) for _ in range(count)]
+        return ids, [origins[owner] for owner in owners]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; PAD, BOS and EOS are skipped, white space is folded."""
         surfaces = self._surfaces

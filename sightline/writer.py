@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from sightline.batch import Batch, Memory, Tokens
 from sightline.decoders import Decoder
 from sightline.layers import Embedding
-from sightline.losses import Penalty
+from sightline.losses import AttentionLoss, Outcome
 from sightline.output_layer import Given, OutputLayer, Reading
 from sightline.search.protocol import Step
 from sightline.state import State
@@ -32,12 +32,13 @@ class Writer(nn.Module, ABC):
     output: OutputLayer
     table: Tensor | None
 
-    def __init__(self, smoothing: float = 0.0, penalties: Mapping[str, tuple[float, Penalty]] | None = None) -> None:
+    def __init__(self, smoothing: float = 0.0, losses: Mapping[str, tuple[float, AttentionLoss]] | None = None) -> None:
+        """`losses` beside that of the words, with their weights."""
         super().__init__()
         self.smoothing = smoothing
-        penalties = penalties or {}
-        self.penalties = nn.ModuleDict({name: penalty for name, (_, penalty) in penalties.items()})
-        self.loss_weights = {"cross_entropy": 1.0} | {name: weight for name, (weight, _) in penalties.items()}
+        losses = losses or {}
+        self.penalties = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
+        self.loss_weights = {"cross_entropy": 1.0} | {name: weight for name, (weight, _) in losses.items()}
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
         self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
@@ -91,10 +92,14 @@ class Writer(nn.Module, ABC):
         return Reading(features, state, torch.stack(weights, 1) if weights else None)
 
     def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
-        """Sums over real target tokens, and their count: the smoothed loss, the plain one, and the penalties'.
+        """Sums over real target tokens, and their count: the smoothed loss, the plain one, and those over attention.
 
         `loss_weights` tells what of it to minimise.
         """
+        return self.loss_and_weights(batch)[0]
+
+    def loss_and_weights(self, batch: Batch) -> tuple[dict[str, tuple[Tensor, Tensor | int]], Tensor | None]:
+        """The same, and where the decoder looked, `(B, T, S)`, if its full pass tells."""
         assert batch.targets is not None
         real = batch.targets.mask
         with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
@@ -106,10 +111,14 @@ class Writer(nn.Module, ABC):
             "cross_entropy": (smoothed, targets.numel()),
             "nll": (plain, targets.numel()),
         }
-        if self.penalties and reading.weights is not None:
-            weights = reading.weights.float()
-            losses |= {name: penalty(weights, real, memory) for name, penalty in self.penalties.items()}
-        return losses
+        weights = None if reading.weights is None else reading.weights.float()
+        if self.penalties:
+            assert weights is not None
+            outcome = Outcome(weights, real, memory, batch.links)
+            for name, loss in self.penalties.items():
+                assert isinstance(loss, AttentionLoss)
+                losses[name] = loss.of(outcome)
+        return losses, weights
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""

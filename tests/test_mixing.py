@@ -10,8 +10,10 @@ import torch
 import yaml
 
 from sightline.architecture import ModelConfig
+from sightline.batch import Batch
 from sightline.config import RunConfig, build_config, dump_yaml, merge
 from sightline.lexicon import Lexicon
+from sightline.losses import source_words
 from sightline.models import EncoderDecoder, build_model
 from sightline.text import Sizes
 from sightline.training.checkpoints import load_weights, save_weights
@@ -46,7 +48,19 @@ def drawn(seed: int) -> RunConfig:
     }
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
     model = merge(model, _output(draw, recipe, model.get("attention", {}).get("span", "global")))
+    if recipe != "seq2seq" and draw.random() < 0.5:
+        losses = ["cross_entropy", "squared_error", "product"]
+        reading = draw.choice(["predicts", "consumes"])
+        model["guided"] = {"weight": 0.5, "loss": draw.choice(losses), "reading": reading}
     return build_config({"model": model}, recipe)
+
+
+def linked(batch: Batch) -> Batch:
+    """With some links between the words of each pair."""
+    assert batch.targets is not None
+    targets, sources = (source_words(tokens.mask) for tokens in (batch.targets, batch.sources[0]))
+    both = targets[:, :, None] & sources[:, None]
+    return Batch(batch.sources, batch.targets, batch.indices, both & (torch.rand(both.shape) < 0.3))
 
 
 def _transformer(draw: Random) -> dict[str, Any]:
@@ -108,7 +122,7 @@ def test_a_mixture_learns_decodes_and_is_kept(seed: int, tmp_path: Path) -> None
     config = drawn(seed)
     torch.manual_seed(seed)
     model = built(config.model)
-    batch = random_batch([5, 9, 2], [4, 7, 6], seed)
+    batch = linked(random_batch([5, 9, 2], [4, 7, 6], seed))
 
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for _ in range(3):
@@ -149,6 +163,8 @@ def test_the_draws_reach_every_part() -> None:
         ("attention.position_bias", 2),
         ("attention.blocks", 2),
         ("penalties.repeated_looks", 2),
+        ("guided.loss", 3),
+        ("guided.reading", 2),
         ("norm_position", 2),
         ("copying.kind", 4),
         ("copying.selective_read", 2),

@@ -72,10 +72,12 @@ class TransformerDecoder(Decoder):
 
     `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
     reports none and saves the work. `pointing` names a layer and a head whose weights are part of the model: the full
-    pass reports them too, and `alignment` is not heard.
+    pass reports them too, and `alignment` is not heard. `taught` names those whose weights the full pass alone reports,
+    for what is learnt from them.
     """
 
     alignment: tuple[int | None, int | None] | None = None
+    taught: tuple[int, int] | None = None
 
     def __init__(
         self,
@@ -94,11 +96,11 @@ class TransformerDecoder(Decoder):
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)
-        states = embedded
+        states, shown = embedded, self.pointing or self.taught
         weights: Tensor | None = None
         for number, layer in enumerate(self.layers):
-            if self.pointing is not None and number == self.pointing[0]:
-                states, weights = layer(states, memory.states, mask, self.pointing[1])
+            if shown is not None and number == shown[0]:
+                states, weights = layer(states, memory.states, mask, shown[1])
             else:
                 states, _ = layer(states, memory.states, mask)
         return Decoded(self.norm(states), State(position=embedded.size(1)), weights)

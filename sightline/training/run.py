@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sightline import expectations, metrics, sizes
+from sightline.aligners import align_text
 from sightline.batch import Batch
 from sightline.config import RunConfig
 from sightline.corpora import Mix, named_files
@@ -31,15 +32,16 @@ from sightline.folder import (
     save_model,
     save_tokenizers,
 )
+from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
-from sightline.models import build_model, parameter_count
+from sightline.models import parameter_count
 from sightline.performance import threads, tune_allocator
 from sightline.preparing import Prepared, prepare
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
 from sightline.training.averages import average_losses
 from sightline.training.checkpoints import CHECKPOINTS, latest
-from sightline.training.compiling import compile_layers
+from sightline.training.directions import Direction, directions, joint_scores, trained_together
 from sightline.training.loop import Host, Result, Trainer, Validation
 from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
@@ -54,11 +56,12 @@ DROPPED = "dropped.json"
 
 @dataclass(frozen=True)
 class Trained:
-    """A run's result, and the configuration with every choice made."""
+    """A run's result, the configuration with every choice made, its folder and those of its models."""
 
     result: Result
     config: RunConfig
     folder: Path
+    models: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,12 @@ def train(
 
 
 def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say: Say, ranks: Ranks) -> Trained:
+    check_guidance(config)
     checkpoint, files = _beginning(output, config, resume, ranks)
     _check_metric(config)
+    if config.data.align_with is not None:
+        config = _with_links(config, output, say, ranks)
+        files = config.data
     read = config.model_copy(update={"data": files})
     prepared = ranks.in_turn(lambda: _prepared(read, output, resume or not ranks.first, host is not None, say))
     # Not before: what was freed on the way to the data goes back to the system.
@@ -112,29 +119,20 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
     if checkpoint is not None:
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
-    model = _build(config, tokenizers)
-    if config.training.compile:
-        compile_layers(model)
-    ranks.on_first(lambda: save_config(output, config))
+    models = directions(config, tokenizers, output)
+    model, loss_weights = trained_together([one.model for one in models], config.training.agreement)
+    ranks.on_first(lambda: _lay_out(output, config, models, prepared.texts))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
     for line in [_summary(config, model, ranks.size), *before]:
         say(line)
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
-    scorer = Scorer(config, tokenizers, valid, prepared.texts[: config.training.validate_bleu], watch)
     unit = prepared.account.unit
     about = [f"{len(encoded):,} training {unit}s, {len(valid):,} validation {unit}s", *_names(config)]
-
-    def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
-        save_card(output, config, model, tokenizers, Card(about, scorer.describe(scores), training))
-
-    def save_best(scores: dict[str, float]) -> None:
-        save_model(output, model)
-        write_card(scores, {})
-
+    judged = Judged({one: _scorer(one, prepared, watch) for one in models}, about)
     metric = config.training.metric
-    validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
+    validation = Validation(judged.score, judged.save_best, metric, higher_is_better=metric == "bleu")
     host = replace(host or Host(), watch=watch) if ranks.first else host
     notes = {"files": places(config.data, files)}
     model.to(ranks.device)
@@ -144,20 +142,45 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
         validation,
         config.training,
         output,
-        loss_weights=model.loss_weights,
+        loss_weights=loss_weights,
         settings=settings,
         host=host,
         notes=notes,
         ranks=ranks,
     )
-    ranks.on_first(lambda: watch.prepare(model, about))
+    ranks.on_first(lambda: watch.prepare(models[0].model, about))
     result = trainer.run(resume)
     _tell(result, metric, say)
     if result.best is not None and ranks.first:
-        write_card(result.best, _history(result))
+        judged.write_cards(result.best, _history(result))
     if not result.interrupted and ranks.first:
         watch.report(say)
-    return Trained(result, config, output)
+    return Trained(result, config, output, tuple(one.folder for one in models))
+
+
+def _with_links(config: RunConfig, output: Path, say: Say, ranks: Ranks) -> RunConfig:
+    """The configuration with the links that its aligner makes."""
+    made = Path(ranks.on_first(lambda: str(align_text(config.data, output, say))))
+    data = config.data.model_copy(update={"alignments": made, "align_with": None})
+    return config.model_copy(update={"data": data})
+
+
+def _lay_out(output: Path, config: RunConfig, models: Sequence[Direction], texts: Sequence[Pair]) -> None:
+    """What the folders of the run and of its models hold from the beginning."""
+    save_config(output, config)
+    for one in models:
+        if one.folder != output:
+            one.lay_out(texts)
+
+
+def _scorer(one: Direction, prepared: Prepared, watch: Watching) -> Scorer:
+    """How a direction is measured. Only the first is watched."""
+    config, valid = one.config, prepared.valid
+    if one.backward:
+        valid = valid.turned()
+        unseen = config.training.model_copy(update={"watch": 0, "tensorboard": False})
+        watch = Watching(one.folder, config.model_copy(update={"training": unseen}), one.tokenizers, valid, ())
+    return Scorer(config, one.tokenizers, valid, one.pairs(prepared.texts[: config.training.validate_bleu]), watch)
 
 
 def _prepared(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -> Prepared:
@@ -223,15 +246,6 @@ def _check_metric(config: RunConfig) -> None:
         raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
 
 
-def _build(config: RunConfig, tokenizers: Tokenizers) -> Writer:
-    try:
-        model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
-        model.precision = torch.bfloat16 if config.training.precision == "bfloat16" else torch.float32
-        return model
-    except RuntimeError:  # torch's, when it gets no memory
-        raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
-
-
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
 
@@ -280,6 +294,30 @@ class Scorer:
         return told
 
 
+@dataclass(frozen=True)
+class Judged:
+    """The models of a run, each with its scorer; `about` tells what they learn from."""
+
+    scorers: Mapping[Direction, Scorer]
+    about: list[str]
+
+    def score(self, trained: nn.Module) -> Mapping[str, float]:
+        """The scores of the run; `trained` is the module that holds its models."""
+        return joint_scores({one.name: scorer(one.model) for one, scorer in self.scorers.items()})
+
+    def save_best(self, scores: Mapping[str, float]) -> None:
+        """Writes weights and cards."""
+        for one in self.scorers:
+            save_model(one.folder, one.model)
+        self.write_cards(scores, {})
+
+    def write_cards(self, scores: Mapping[str, float], training: dict[str, str]) -> None:
+        """Only the cards; `training` tells how the models came about."""
+        for one, scorer in self.scorers.items():
+            card = Card(self.about, scorer.describe(one.own(scores)), training)
+            save_card(one.folder, one.config, one.model, one.tokenizers, card)
+
+
 def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
     training = config.training
     limits = [f"{training.max_steps:,} updates" if training.max_steps else ""]
@@ -300,7 +338,7 @@ def _names(config: RunConfig) -> list[str]:
 def _settings(config: RunConfig) -> dict[str, Any]:
     """What must stay the same on resuming; of the files the content counts, not where they lie."""
     sides = ("source", "target", "pairs", "text")
-    files = {*sides, *(f"valid_{side}" for side in sides), "corpora", "cache"}
+    files = {*sides, *(f"valid_{side}" for side in sides), "corpora", "alignments", "cache"}
     lasting = lasting_settings(config)
     weights = [corpus.weight for corpus in config.data.corpora]
     return {
