@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor
@@ -9,6 +10,14 @@ from torch import Tensor
 from sightline.architecture import ModelConfig
 from sightline.attention import scores
 from sightline.attention.clues import Clue, Coverage, LocalFertility, MarkovBias, NeuralCoverage, PositionBias
+from sightline.attention.hard import OnlineMonotonicAttention, SampledAttention
+from sightline.attention.latent import (
+    ExactAttention,
+    ExactJumpsAttention,
+    ExactMonotonicAttention,
+    LatentAttention,
+    SegmentAttention,
+)
 from sightline.attention.masks import block_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
@@ -29,7 +38,7 @@ from sightline.encoders import (
 from sightline.errors import SightlineError
 from sightline.heads import seen_blocks
 from sightline.layers import Embedding, FeedForward
-from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
+from sightline.losses import Certainty, GlobalFertility, OneLookEach, Penalty, Reinforce, RepeatedLooks
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.text import PAD, Sizes
@@ -139,15 +148,33 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
 
 
 def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
-    """The score and the span the config names."""
+    """The score, the choice and the span the config names."""
     attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
     clues = make_clues(config, query_width, key_width)
+    if attention.choice == "sampled":
+        return SampledAttention(score, attention.sample_soft, dropout, clues)
+    if attention.choice == "online_monotonic":
+        return OnlineMonotonicAttention(score, attention.stop_bias, dropout, clues)
     if attention.span == "local-m":
         return LocalMonotonicAttention(score, attention.window, dropout, clues)
     if attention.span == "local-p":
         return LocalPredictiveAttention(score, query_width, attention.window, dropout, clues)
     return GlobalAttention(score, dropout, clues)
+
+
+def make_latent_attention(config: ModelConfig, query_width: int, key_width: int) -> LatentAttention:
+    """Attention to one position at a time, summed over all ways to choose them."""
+    attention = config.attention
+    score, clues = make_score(config, query_width, key_width), make_clues(config, query_width, key_width)
+    if attention.choice == "exact_monotonic":
+        return ExactMonotonicAttention(score, clues)
+    if attention.choice == "exact_jumps":
+        width = attention.width or query_width
+        return ExactJumpsAttention(score, query_width, key_width, width, attention.max_jump, clues)
+    if attention.choice == "segments":
+        return SegmentAttention(score, attention.stop_bias, clues)
+    return ExactAttention(score, clues)
 
 
 def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Clue]:
@@ -174,9 +201,18 @@ def make_penalties(config: ModelConfig, memory_width: int) -> dict[str, tuple[fl
         made["repeated_looks"] = weights.repeated_looks, RepeatedLooks()
     if weights.one_look_each:
         made["one_look_each"] = weights.one_look_each, OneLookEach()
+    if weights.certainty:
+        made["certainty"] = weights.certainty, Certainty()
     if weights.fertility:
         made["fertility"] = weights.fertility, GlobalFertility(memory_width)
     return made
+
+
+def make_reinforce(config: ModelConfig, target: Embedding) -> tuple[float, Reinforce] | None:
+    """What teaches sampled attention, and its weight."""
+    if config.attention.choice != "sampled":
+        return None
+    return config.attention.sample_reward, Reinforce(-math.log(target.weight.size(0)))
 
 
 def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.Score:
@@ -191,6 +227,11 @@ def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.
         return scores.Bilinear(query_width, key_width)
     if name == "additive":
         return scores.Additive(query_width, key_width, config.attention.width or query_width)
+    if name == "convolution":
+        kernel = config.attention.kernel
+        if kernel % 2 == 0:
+            raise SightlineError(f"model.attention.kernel={kernel}: choose an odd number, so that it has a middle")
+        return scores.Convolution(query_width, key_width, config.attention.width or query_width, kernel)
     if name == "location":
         return scores.Location(query_width, config.attention.max_source)
     return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()

@@ -13,6 +13,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from sightline.architecture import ModelConfig
+from sightline.choices import check_choice
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
 from sightline.mistakes import explain
@@ -173,6 +174,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 # Choices that only some recipes have: elsewhere they would go unheard.
 ONLY_IN = {
     "attention.score": ("bahdanau", "luong"),
+    "attention.choice": ("bahdanau", "luong"),
     "attention.span": ("bahdanau", "luong"),
     "attention.position_bias": ("bahdanau", "luong"),
     "attention.markov_bias": ("bahdanau", "luong"),
@@ -180,6 +182,7 @@ ONLY_IN = {
     "attention.coverage": ("bahdanau", "luong"),
     "penalties.repeated_looks": ("bahdanau", "luong"),
     "penalties.one_look_each": ("bahdanau", "luong"),
+    "penalties.certainty": ("bahdanau", "luong"),
     "penalties.fertility": ("bahdanau", "luong"),
     "decoder.cell": ("seq2seq", "bahdanau", "luong"),
     "decoder.context": ("seq2seq",),
@@ -231,6 +234,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
     _check_heard(config.model, where)
     check_blocks(config.model, where)
+    check_choice(config.model, where)
     return config
 
 

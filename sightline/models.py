@@ -19,16 +19,21 @@ from sightline.assembly import (
     make_bridge,
     make_encoder,
     make_heads,
+    make_latent_attention,
     make_output,
     make_penalties,
+    make_reinforce,
     number,
 )
 from sightline.batch import Batch, Memory, Tokens
+from sightline.choices import SUMMED
 from sightline.decoders import (
     BahdanauDecoder,
     CellStack,
+    Decoded,
     Decoder,
     FixedContextDecoder,
+    LatentDecoder,
     LuongDecoder,
     Readout,
     TransformerDecoder,
@@ -39,13 +44,12 @@ from sightline.encoders import (
 )
 from sightline.errors import SightlineError
 from sightline.layers import Embedding, FeedForward
-from sightline.losses import Penalty
+from sightline.losses import Penalty, Reinforce
+from sightline.marginal import MarginalOutput
 from sightline.outputs import Output
 from sightline.search.protocol import Step
 from sightline.state import State
 from sightline.text import BOS, EOS, PAD, Sizes
-
-TOKENS_AT_ONCE = 1024
 
 
 class EncoderDecoder(nn.Module):
@@ -59,9 +63,10 @@ class EncoderDecoder(nn.Module):
         target_embedding: Embedding,
         encoder: Encoder,
         decoder: Decoder,
-        output: Output,
+        output: Output | MarginalOutput,
         smoothing: float = 0.0,
         penalties: Mapping[str, tuple[float, Penalty]] | None = None,
+        reinforce: tuple[float, Reinforce] | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
@@ -70,6 +75,9 @@ class EncoderDecoder(nn.Module):
         penalties = penalties or {}
         self.penalties = nn.ModuleDict({name: penalty for name, (_, penalty) in penalties.items()})
         self.loss_weights = {"cross_entropy": 1.0} | {name: weight for name, (weight, _) in penalties.items()}
+        self.reinforce: Reinforce | None = None
+        if reinforce is not None:
+            self.loss_weights["reinforce"], self.reinforce = reinforce
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
         self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
@@ -95,28 +103,26 @@ class EncoderDecoder(nn.Module):
         with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
             memory = self.encode(batch)
             decoded = self.decoder(memory, self.target_embedding(self.shifted(batch.targets)))
-        targets = batch.targets.ids[real]
-        smoothed, plain = self.output.nll(decoded.features[real], targets, self.smoothing)
+        predicted = self.output.predict(decoded, batch.targets, self.smoothing)
+        count = batch.targets.ids[real].numel()
         losses: dict[str, tuple[Tensor, Tensor | int]] = {
-            "cross_entropy": (smoothed, targets.numel()),
-            "nll": (plain, targets.numel()),
+            "cross_entropy": (predicted.smoothed, count),
+            "nll": (predicted.plain, count),
         }
-        if self.penalties and decoded.weights is not None:
-            weights = decoded.weights.float()
+        if self.penalties and predicted.weights is not None:
+            weights = predicted.weights.float()
             losses |= {name: penalty(weights, real, memory) for name, penalty in self.penalties.items()}
+        if self.reinforce is not None:
+            with torch.no_grad():
+                rewards = self.output.token_log_probs(decoded, batch.targets)
+            losses["reinforce"] = self.reinforce(decoded.log_chances, rewards, real, self.output.bias)
         return losses
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
         assert batch.targets is not None
         decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
-        real = batch.targets.mask
-        features, wanted = decoded.features[real], batch.targets.ids[real][:, None]
-        # In parts: the distributions of all tokens at once would be the largest tensor of all.
-        starts = range(0, features.size(0), TOKENS_AT_ONCE)
-        parts = [slice(start, start + TOKENS_AT_ONCE) for start in starts]
-        found = [self.output.log_probs(features[part]).gather(-1, wanted[part]).squeeze(-1) for part in parts]
-        return torch.zeros(real.shape, dtype=features.dtype, device=real.device).masked_scatter(real, torch.cat(found))
+        return self.output.token_log_probs(decoded, batch.targets)
 
     def start(self, batch: Batch, prefix: Tensor | None = None) -> State:
         """The state before the first token; see `search.protocol.StepModel`."""
@@ -124,16 +130,15 @@ class EncoderDecoder(nn.Module):
         if prefix is not None:
             first = torch.full_like(prefix[:, :1], self.bos)
             for tokens in torch.cat([first, prefix[:, :-1]], 1).unbind(1):
-                state = self.advance(tokens, state)[1]
+                state = self.advance(tokens, state).state
         return state
 
-    def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        """One token a row, `(R,)`: features `(R, d)`, the next state, and weights `(R, S)` or None."""
+    def advance(self, tokens: Tensor, state: State) -> Decoded:
+        """One token a row, `(R,)`."""
+        state = self.output.read(tokens, state)
         if self.table is not None:
-            decoded = self.decoder.go_on(F.embedding(tokens, self.table), state)
-        else:
-            decoded = self.decoder.step(self.target_embedding(tokens[:, None], offset=state.position)[:, 0], state)
-        return decoded.features, decoded.state, decoded.weights
+            return self.decoder.go_on(F.embedding(tokens, self.table), state)
+        return self.decoder.step(self.target_embedding(tokens[:, None], offset=state.position)[:, 0], state)
 
     @torch.no_grad()
     def tabulate(self, most: int) -> None:
@@ -151,8 +156,8 @@ class EncoderDecoder(nn.Module):
 
     def step(self, tokens: Tensor, state: State) -> Step:
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""
-        features, state, weights = self.advance(tokens, state)
-        return Step(self.output.log_probs(features), state, weights)
+        decoded = self.advance(tokens, state)
+        return Step(self.output.next_log_probs(decoded), decoded.state, decoded.weights)
 
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
@@ -200,6 +205,7 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         decoder,
         make_output(config, decoder.width, target),
         penalties=make_penalties(config, encoder.width),
+        reinforce=make_reinforce(config, target),
     )
 
 
@@ -217,6 +223,12 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         number(config.decoder.layers),
         config.dropout,
     )
+    if config.attention.choice in SUMMED:
+        latent = make_latent_attention(config, width, encoder.width)
+        bridge = make_bridge(config, encoder, cells)
+        summed = LatentDecoder(cells, bridge, latent, encoder.width, config.dropout)
+        output = MarginalOutput(make_output(config, width, target))
+        return EncoderDecoder(source, target, encoder, summed, output, penalties=make_penalties(config, encoder.width))
     attention = make_attention(config, width, encoder.width)
     decoder = LuongDecoder(
         cells, make_bridge(config, encoder, cells), attention, encoder.width, feeding, config.dropout
@@ -228,6 +240,7 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         decoder,
         make_output(config, width, target),
         penalties=make_penalties(config, encoder.width),
+        reinforce=make_reinforce(config, target),
     )
 
 

@@ -14,10 +14,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sightline.batch import Tokens
+from sightline.decoders.base import Decoded
 from sightline.int8 import Int8Product
+from sightline.state import State
 
 # Large enough for a good matrix product, small enough that a chunk's logits stay in the cache.
 CHUNK = 256
+TOKENS_AT_ONCE = 1024
+
+
+class Predicted(NamedTuple):
+    """How well the targets of a full pass were predicted: sums of the smoothed and the plain loss.
+
+    With weights `(B, T, S)` over the source where there are any.
+    """
+
+    smoothed: Tensor
+    plain: Tensor
+    weights: Tensor | None
 
 
 class _Sums(NamedTuple):
@@ -169,6 +184,29 @@ class Output(nn.Module):
             return logits.log_softmax(-1)
         # The largest tensor of a step: a second one would cost as much as the softmax.
         return torch.log_softmax(logits, -1, out=logits)
+
+    def predict(self, decoded: Decoded, targets: Tokens, smoothing: float = 0.0) -> Predicted:
+        """The losses of a full pass over the real targets `(B, T)`."""
+        real = targets.mask
+        return Predicted(*self.nll(decoded.features[real], targets.ids[real], smoothing), decoded.weights)
+
+    def token_log_probs(self, decoded: Decoded, targets: Tokens) -> Tensor:
+        """The log-probability of each target of a full pass, `(B, T)`, zero on padding."""
+        real = targets.mask
+        features, wanted = decoded.features[real], targets.ids[real][:, None]
+        # In parts: the distributions of all tokens at once would be the largest tensor of all.
+        starts = range(0, features.size(0), TOKENS_AT_ONCE)
+        parts = [slice(start, start + TOKENS_AT_ONCE) for start in starts]
+        found = [self.log_probs(features[part]).gather(-1, wanted[part]).squeeze(-1) for part in parts]
+        return torch.zeros(real.shape, dtype=features.dtype, device=real.device).masked_scatter(real, torch.cat(found))
+
+    def next_log_probs(self, decoded: Decoded) -> Tensor:
+        """The distribution that a step predicts, `(R, V)`."""
+        return self.log_probs(decoded.features)
+
+    def read(self, tokens: Tensor, state: State) -> State:
+        """What the tokens `(R,)` that were chosen tell of the state they were chosen in: here nothing."""
+        return state
 
     def nll(self, features: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Features `(N, d)` and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain.

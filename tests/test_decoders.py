@@ -8,9 +8,11 @@ from torch import Tensor
 
 from sightline.attention.capture import capture
 from sightline.batch import Batch, Tokens
+from sightline.marginal import MarginalOutput
 from sightline.models import EncoderDecoder
 from tests.conftest import random_batch, small_model
 
+NO_FEEDING: dict[str, Any] = {"decoder": {"input_feeding": False}}
 # Every decoder in the ways that change its arithmetic; the attention is varied in VARIANTS below.
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "seq2seq": ("seq2seq", {"encoder": {"width": 10}}),
@@ -54,6 +56,18 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"attention": {"position_bias": True}, "decoder": {"input_feeding": False}},
     ),
     "luong markov local-m": ("luong", {"attention": {"markov_bias": 1, "span": "local-m", "window": 2}}),
+    "exact": ("luong", {"attention": {"choice": "exact"}, **NO_FEEDING}),
+    "exact cosine positions": (
+        "luong",
+        {
+            "attention": {"choice": "exact", "score": "cosine", "position_bias": True},
+            **NO_FEEDING,
+            "encoder": {"width": 5},
+        },
+    ),
+    "exact monotonic": ("luong", {"attention": {"choice": "exact_monotonic"}, **NO_FEEDING}),
+    "exact jumps": ("luong", {"attention": {"choice": "exact_jumps", "max_jump": 2}, **NO_FEEDING}),
+    "segments": ("luong", {"attention": {"choice": "segments", "score": "additive"}, **NO_FEEDING}),
     "transformer": ("transformer", {}),
     "transformer post rms": ("transformer", {"norm_position": "post", "norm": "rms", "activation": "swiglu"}),
     "transformer learned": ("transformer", {"positions": "learned", "activation": "gelu"}),
@@ -70,7 +84,10 @@ def make(name: str) -> EncoderDecoder:
 def full_log_probs(model: EncoderDecoder, batch: Batch) -> Tensor:
     assert batch.targets is not None
     decoded = model.decoder(model.encode(batch), model.target_embedding(model.shifted(batch.targets)))
-    return model.output.log_probs(decoded.features)
+    if not isinstance(model.output, MarginalOutput):
+        return model.output.log_probs(decoded.features)
+    priors, _ = model.output._priors(decoded, batch.targets)
+    return model.output.mixed(decoded.features.flatten(0, 1), priors.flatten(0, 1)).view(*priors.shape[:2], -1)
 
 
 def stepped(model: EncoderDecoder, batch: Batch, width: int = 1) -> tuple[Tensor, Tensor | None]:

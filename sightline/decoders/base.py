@@ -27,11 +27,18 @@ class Decoded:
 
     Full pass: features `(B, T, d)`, weights `(B, T, S)`; step: `(R, d)`, `(R, S)`. Row t belongs to the token
     being predicted.
+
+    Where attention is a choice that nobody knows, features have one more dimension before the last, S: a vector for
+    each position. The full pass then has `priors` instead of weights: from the log-chances `(B, T, S)` of each target
+    at each position to those of each position before its target is known. `log_chances` `(B, T)` are those of
+    positions that were drawn, 0 where none was.
     """
 
     features: Tensor
     state: State
     weights: Tensor | None = None
+    priors: Callable[[Tensor], Tensor] | None = None
+    log_chances: Tensor | None = None
 
 
 class Decoder(nn.Module, ABC):
