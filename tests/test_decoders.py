@@ -67,6 +67,16 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "exact monotonic": ("luong", {"attention": {"choice": "exact_monotonic"}, **NO_FEEDING}),
     "exact jumps": ("luong", {"attention": {"choice": "exact_jumps", "max_jump": 2}, **NO_FEEDING}),
+    # A draw while learning, the likeliest position otherwise; expected positions while learning, the first to stop at
+    # otherwise. Steps and full pass are compared in the second mode, that of decoding; in the first they draw apart.
+    "sampled bahdanau": ("bahdanau", {"attention": {"choice": "sampled"}}),
+    "sampled luong": ("luong", {"attention": {"choice": "sampled", "coverage": "sum"}}),
+    "online monotonic bahdanau": ("bahdanau", {"attention": {"choice": "online_monotonic"}}),
+    "online monotonic luong": (
+        "luong",
+        {"attention": {"choice": "online_monotonic", "markov_bias": 1, "stop_bias": 0.0}, **NO_FEEDING},
+    ),
+    "luong convolution score": ("luong", {"attention": {"score": "convolution"}, "encoder": {"kind": "positions"}}),
     "segments": ("luong", {"attention": {"choice": "segments", "score": "additive"}, **NO_FEEDING}),
     "transformer": ("transformer", {}),
     "transformer post rms": ("transformer", {"norm_position": "post", "norm": "rms", "activation": "swiglu"}),
