@@ -7,6 +7,7 @@ Shapes: B sentences, T target positions, S source positions, R rows, d width of 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -64,9 +65,9 @@ class MarginalOutput(nn.Module):
         if smoothing:
             features, here = decoded.features[real], priors[real]
             parts = list(chunks(here.size(0), here.size(1) * self.output.weight.size(0), LARGEST))
-            total = torch.stack(
-                [checkpoint(self._uniform, features[part], here[part], use_reentrant=False) for part in parts]
-            ).sum()
+            # Worked out anew for the gradient: kept, the distributions at all positions would fill the memory.
+            kept_out = partial(checkpoint, self._uniform, use_reentrant=False, preserve_rng_state=False)
+            total = torch.stack([kept_out(features[part], here[part]) for part in parts]).sum()
             smoothed = (1 - smoothing) * plain - smoothing / self.output.weight.size(0) * total
         return Predicted(smoothed, plain.detach(), priors.exp())
 
