@@ -34,10 +34,10 @@ def test_by_hand() -> None:
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 def test_scores_move_with_their_words(kernel: int) -> None:
     score, edge = made(kernel), 3 * (kernel // 2)
-    words, queries = torch.randn(1, 14, D_K).double(), torch.randn(1, 2, D_Q).double()
-    early = score(queries, score.prepare(words[:, :12]))
+    words, queries = torch.randn(1, 24, D_K).double(), torch.randn(1, 2, D_Q).double()
+    early = score(queries, score.prepare(words[:, :22]))
     late = score(queries, score.prepare(words[:, 2:]))
-    torch.testing.assert_close(early[..., 2 + edge : 12 - edge], late[..., edge : 10 - edge])
+    torch.testing.assert_close(early[..., 2 + edge : 22 - edge], late[..., edge : 20 - edge])
 
 
 def test_padding_changes_nothing() -> None:
