@@ -26,7 +26,7 @@ from sightline.decoders import (
     Bridge,
     CellStack,
 )
-from sightline.decoders.base import backward_state, last_state, mean_state, top_state
+from sightline.decoders.base import backward_state, first_state, last_state, mean_state, top_state
 from sightline.encoders import (
     ConvolutionalEncoder,
     Encoder,
@@ -135,7 +135,12 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
     width = encoder.width
     alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
     summarise: Callable[[Memory], Tensor] | None
-    if recurrent and backward and config.encoder.bidirectional:
+    online = config.attention.choice == "online_monotonic" and not (
+        config.encoder.bidirectional or config.encoder.reverse
+    )
+    if recurrent and online:
+        summarise = first_state  # the decoder may begin before the source has ended
+    elif recurrent and backward and config.encoder.bidirectional:
         summarise, width = backward_state, encoder.width // 2
     elif alike:
         summarise = None

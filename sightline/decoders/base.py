@@ -123,6 +123,11 @@ def top_state(memory: Memory) -> Tensor:
     return memory.final.hidden[:, -1]
 
 
+def first_state(memory: Memory) -> Tensor:
+    """The state at the first position, `(B, d_m)`: all that is known when a source begins to come in."""
+    return memory.states[:, 0]
+
+
 def last_state(memory: Memory) -> Tensor:
     """The state at the last real position, `(B, d_m)`."""
     last = memory.mask.sum(-1) - 1
