@@ -9,6 +9,7 @@ import torch
 import yaml
 
 from sightline.architecture import ModelConfig
+from sightline.choices import SUMMED
 from sightline.config import RunConfig, build_config, dump_yaml, merge
 from sightline.models import EncoderDecoder, build_model
 from sightline.text import Sizes
@@ -65,7 +66,7 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
     else:
         decoder["input_feeding"] = draw.random() < 0.5
     attention = {
-        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"]),
+        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location", "convolution"]),
         "span": draw.choice(["global", "global", "local-m", "local-p"]),
         "window": 2,
         "position_bias": draw.random() < 0.3,
@@ -78,7 +79,20 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
         "one_look_each": draw.choice([0.0, 0.1]),
         "fertility": draw.choice([0.0, 0.1]),
     }
-    return {"decoder": decoder, "attention": attention, "penalties": penalties}
+    return _chosen(draw, recipe, {"decoder": decoder, "attention": attention, "penalties": penalties})
+
+
+def _chosen(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
+    """The same with a choice of positions, and without what makes no sense with it."""
+    choices = ["soft", "soft", "sampled", "online_monotonic", *(SUMMED if recipe == "luong" else ())]
+    choice = draw.choice(choices)
+    attention: dict[str, Any] = {"choice": choice, "max_jump": 2}
+    if choice != "soft":
+        attention["span"] = "global"
+    if choice in SUMMED:
+        attention |= {"markov_bias": None, "fertility_bias": None, "coverage": "none"}
+        model = merge(model, {"decoder": {"input_feeding": False}})
+    return merge(model, {"attention": attention, "penalties": {"certainty": draw.choice([0.0, 0.1])}})
 
 
 def built(config: ModelConfig) -> EncoderDecoder:
@@ -123,7 +137,8 @@ def test_the_draws_reach_every_part() -> None:
         ("positions", 2),
         ("encoder.kind", 6),
         ("decoder.cell", 3),
-        ("attention.score", 5),
+        ("attention.score", 6),
+        ("attention.choice", 7),
         ("attention.span", 3),
         ("attention.coverage", 4),
         ("attention.markov_bias", 2),
