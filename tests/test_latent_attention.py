@@ -276,3 +276,38 @@ def test_search_scores_what_it_finds(choice: str, strategy: str) -> None:
 def test_what_makes_no_sense_is_refused(model: dict[str, Any], told: str) -> None:
     with pytest.raises(SightlineError, match=told):
         build_config({"model": model})
+
+
+def toy_loss(backwards: bool, updates: int = 300) -> float:
+    """A model that knows the place in the target, and of each source position its token alone: nats a token at last."""
+    torch.manual_seed(5)
+    width, tokens, length = 16, 8, 4
+    embedding, output = torch.nn.Embedding(tokens, width), torch.nn.Linear(width, tokens)
+    module = ExactJumpsAttention(Bilinear(width, width), width, width, width, length - 1)
+    queries = torch.nn.Parameter(torch.randn(1, length, width))
+    parameters = [queries, *embedding.parameters(), *output.parameters(), *module.parameters()]
+    optimizer = torch.optim.Adam(parameters, 0.02)
+    mask, losses = torch.ones(64, length, dtype=torch.bool), []
+    place = torch.tensor([[0.0] + [-1e9] * (length - 1)]).expand(64, -1)
+    for _ in range(updates):
+        ids = torch.rand(64, tokens).argsort(1)[:, :length]  # all different
+        wanted = ids.flip(1) if backwards else ids
+        states = embedding(ids)
+        each = output(states).log_softmax(-1)  # (B, S, V)
+        emissions = (
+            each[:, None].expand(-1, length, -1, -1).gather(-1, wanted[:, :, None, None].expand(-1, -1, length, 1))
+        )
+        moves = module.moves(Look(queries.expand(64, -1, -1), module.prepare(states, mask), torch.arange(length), {}))
+        joint = module.filtered(moves, emissions.squeeze(-1), place) + emissions.squeeze(-1)
+        loss = -joint.logsumexp(-1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return sum(losses[-20:]) / 20
+
+
+def test_who_never_goes_back_copies_and_cannot_reverse() -> None:
+    """Of a string backwards such a chain meets one token; the other three are one of seven each."""
+    assert toy_loss(backwards=False) < 0.3
+    assert toy_loss(backwards=True) > 0.95 * 3 / 4 * math.log(7)
