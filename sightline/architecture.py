@@ -10,6 +10,7 @@ from pydantic import Field
 from sightline.sections import Section
 
 Blocks = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Choice = Literal["soft", "sampled", "online_monotonic", "exact", "exact_monotonic", "exact_jumps", "segments"]
 
 
 class EncoderConfig(Section):
@@ -31,17 +32,33 @@ class EncoderConfig(Section):
 class AttentionConfig(Section):
     """How a recurrent decoder looks at the memory, and what the Transformer's heads (all scaled dot) see."""
 
-    score: Literal["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"] = Field(
+    score: Literal["dot", "scaled_dot", "bilinear", "additive", "cosine", "location", "convolution"] = Field(
         "additive",
         description="how well a query and a key match; additive is Luong's 'concat', bilinear his 'general'",
     )
+    choice: Choice = Field(
+        "soft",
+        description="soft: the mean of all positions; sampled, online_monotonic: one of them; exact, exact_monotonic, "
+        "exact_jumps, segments: one, summed over all ways to choose",
+    )
+    max_jump: int = Field(5, ge=1, description="exact_jumps: from this length on all jumps are alike but for the score")
+    stop_bias: float = Field(
+        -1.0, description="segments, online_monotonic: at first, what is added to the score of stopping at a position"
+    )
+    sample_soft: float = Field(
+        0.5, ge=0, le=1, description="sampled: share of looks that take the mean of all positions while learning"
+    )
+    sample_reward: float = Field(1.0, gt=0, description="sampled: weight of the loss that teaches where to look")
     span: Literal["global", "local-m", "local-p"] = Field(
         "global",
         description="all positions, a window that moves on step by step, or a window the model places",
     )
     window: int = Field(10, ge=1, description="local spans: positions on each side of the centre (D)")
-    width: int | None = Field(None, ge=1, description="additive: hidden units; null takes the decoder's width")
+    width: int | None = Field(
+        None, ge=1, description="additive, convolution, exact_jumps: hidden units; null takes the decoder's width"
+    )
     max_source: int = Field(250, ge=1, description="location score: longest source it can address")
+    kernel: int = Field(3, ge=1, description="convolution score: positions that one filter sees (odd)")
     position_bias: bool = Field(False, description="the score knows how far along source and target are")
     markov_bias: int | None = Field(
         None, ge=0, description="the score knows the last step's weights, so many positions on each side; null: no"
@@ -66,6 +83,7 @@ class PenaltiesConfig(Section):
 
     repeated_looks: float = Field(0.0, ge=0, description="looking again at what was looked at (See et al. 2017: 1)")
     one_look_each: float = Field(0.0, ge=0, description="source words that do not get about one look in all")
+    certainty: float = Field(0.0, ge=0, description="looking at few positions: a bonus for entropy (sampled: 0.01)")
     fertility: float = Field(0.0, ge=0, description="looks other than the learned fertility of a word lets expect")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor
@@ -9,10 +10,19 @@ from torch import Tensor
 from sightline.architecture import ModelConfig
 from sightline.attention import scores
 from sightline.attention.clues import Clue, Coverage, LocalFertility, MarkovBias, NeuralCoverage, PositionBias
+from sightline.attention.hard import OnlineMonotonicAttention, SampledAttention
+from sightline.attention.latent import (
+    ExactAttention,
+    ExactJumpsAttention,
+    ExactMonotonicAttention,
+    LatentAttention,
+    SegmentAttention,
+)
 from sightline.attention.masks import block_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Memory
+from sightline.choices import SUMMED
 from sightline.copying import (
     AttentionPointer,
     Copyable,
@@ -28,7 +38,7 @@ from sightline.decoders import (
     TransformerDecoder,
     TransformerDecoderLayer,
 )
-from sightline.decoders.base import backward_state, last_state, mean_state, top_state
+from sightline.decoders.base import backward_state, first_state, last_state, mean_state, top_state
 from sightline.encoders import (
     ConvolutionalEncoder,
     Encoder,
@@ -41,7 +51,16 @@ from sightline.errors import SightlineError
 from sightline.heads import pointing_head, seen_blocks, taught_head
 from sightline.layers import Embedding, FeedForward
 from sightline.lexical import LexiconOutput, LexiconView
-from sightline.losses import AttentionLoss, GlobalFertility, GuidedAttention, OneLookEach, RepeatedLooks
+from sightline.losses import (
+    AttentionLoss,
+    Certainty,
+    GlobalFertility,
+    GuidedAttention,
+    OneLookEach,
+    Reinforce,
+    RepeatedLooks,
+)
+from sightline.marginal import MarginalOutput
 from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
@@ -157,7 +176,12 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
     width = encoder.width
     alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
     summarise: Callable[[Memory], Tensor] | None
-    if recurrent and backward and config.encoder.bidirectional:
+    online = config.attention.choice == "online_monotonic" and not (
+        config.encoder.bidirectional or config.encoder.reverse
+    )
+    if recurrent and online:
+        summarise = first_state  # the decoder may begin before the source has ended
+    elif recurrent and backward and config.encoder.bidirectional:
         summarise, width = backward_state, encoder.width // 2
     elif alike:
         summarise = None
@@ -170,15 +194,33 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
 
 
 def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
-    """The score and the span the config names."""
+    """The score, the choice and the span the config names."""
     attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
     clues = make_clues(config, query_width, key_width)
+    if attention.choice == "sampled":
+        return SampledAttention(score, attention.sample_soft, dropout, clues)
+    if attention.choice == "online_monotonic":
+        return OnlineMonotonicAttention(score, attention.stop_bias, dropout, clues)
     if attention.span == "local-m":
         return LocalMonotonicAttention(score, attention.window, dropout, clues)
     if attention.span == "local-p":
         return LocalPredictiveAttention(score, query_width, attention.window, dropout, clues)
     return GlobalAttention(score, dropout, clues)
+
+
+def make_latent_attention(config: ModelConfig, query_width: int, key_width: int) -> LatentAttention:
+    """Attention to one position at a time, summed over all ways to choose them."""
+    attention = config.attention
+    score, clues = make_score(config, query_width, key_width), make_clues(config, query_width, key_width)
+    if attention.choice == "exact_monotonic":
+        return ExactMonotonicAttention(score, clues)
+    if attention.choice == "exact_jumps":
+        width = attention.width or query_width
+        return ExactJumpsAttention(score, query_width, key_width, width, attention.max_jump, clues)
+    if attention.choice == "segments":
+        return SegmentAttention(score, attention.stop_bias, clues)
+    return ExactAttention(score, clues)
 
 
 def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Clue]:
@@ -198,17 +240,21 @@ def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Cl
     return clues
 
 
-def make_losses(config: ModelConfig, memory_width: int) -> dict[str, tuple[float, AttentionLoss]]:
-    """The losses over attention that the config weighs, with their weights."""
+def make_losses(config: ModelConfig, vocabulary: int, memory_width: int) -> dict[str, tuple[float, AttentionLoss]]:
+    """The losses over attention that the config weighs, with their weights; the vocabulary is the target's."""
     weights, guided, made = config.penalties, config.guided, dict[str, tuple[float, AttentionLoss]]()
     if weights.repeated_looks:
         made["repeated_looks"] = weights.repeated_looks, RepeatedLooks()
     if weights.one_look_each:
         made["one_look_each"] = weights.one_look_each, OneLookEach()
+    if weights.certainty:
+        made["certainty"] = weights.certainty, Certainty()
     if weights.fertility:
         made["fertility"] = weights.fertility, GlobalFertility(memory_width)
     if guided.weight:
         made["guided"] = guided.weight, GuidedAttention(guided.loss, guided.reading == "consumes")
+    if config.attention.choice == "sampled":
+        made["reinforce"] = config.attention.sample_reward, Reinforce(-math.log(vocabulary))
     return made
 
 
@@ -224,6 +270,11 @@ def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.
         return scores.Bilinear(query_width, key_width)
     if name == "additive":
         return scores.Additive(query_width, key_width, config.attention.width or query_width)
+    if name == "convolution":
+        kernel = config.attention.kernel
+        if kernel % 2 == 0:
+            raise SightlineError(f"model.attention.kernel={kernel}: choose an odd number, so that it has a middle")
+        return scores.Convolution(query_width, key_width, config.attention.width or query_width, kernel)
     if name == "location":
         return scores.Location(query_width, config.attention.max_source)
     return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()
@@ -235,9 +286,11 @@ def read_width(config: ModelConfig, encoder: Encoder) -> int:
 
 
 def make_output(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> OutputLayer:
-    """The output layer for features of this width: of the vocabulary alone, or one that copies or looks words up."""
+    """The output layer for features of this width: of the vocabulary alone, or one that sums, copies or looks up."""
     copying, lexicon = config.copying, config.lexicon
     vocabulary = make_vocabulary(config, width, target)
+    if config.attention.choice in SUMMED:
+        return MarginalOutput(vocabulary)
     if lexicon.mode != "none":
         if sizes.lexicon is None:
             raise SightlineError("model.lexicon.mode needs a lexicon: name its file in model.lexicon.file")

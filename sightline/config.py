@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from sightline.architecture import ModelConfig
+from sightline.choices import check_choice
 from sightline.copy_settings import check_copying
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
@@ -178,6 +179,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     check_choices(config, where)
     check_blocks(config.model, where)
     check_copying(config.model, where)
+    check_choice(config.model, where)
     return config
 
 

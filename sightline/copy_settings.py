@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sightline.choices import SUMMED
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 def check_copying(model: ModelConfig, where: str) -> None:
     """Refuses a kind of copying that the recipe's parts cannot serve; `where` stands in the message."""
     kind = model.copying.kind
+    if model.attention.choice in SUMMED and (kind != "none" or model.lexicon.mode != "none"):
+        name = f"copying.kind={kind}" if kind != "none" else f"lexicon.mode={model.lexicon.mode}"
+        raise SightlineError(
+            f"{where}: model.attention.choice={model.attention.choice} and model.{name} both take the place of the "
+            "output layer: choose one"
+        )
     if kind != "none" and model.lexicon.mode != "none":
         raise SightlineError(
             f"{where}: model.copying.kind={kind} and model.lexicon.mode={model.lexicon.mode} both take the place of "
@@ -27,6 +34,11 @@ def check_copying(model: ModelConfig, where: str) -> None:
         raise SightlineError(
             f"{where}: model.copying.kind=pointer_generator needs weights that sum to 1, and those of "
             "model.attention.span=local-p do not: choose the span global or local-m, or another kind"
+        )
+    if kind == "pointer_generator" and model.attention.choice == "online_monotonic":
+        raise SightlineError(
+            f"{where}: model.copying.kind=pointer_generator needs weights that sum to 1, and those of "
+            "model.attention.choice=online_monotonic may sum to less: choose another kind, or another choice"
         )
     if kind == "copynet" and model.copying.selective_read and model.recipe == "transformer":
         raise SightlineError(

@@ -7,7 +7,9 @@ Shapes: B sentences, T target positions, S source positions, d width of a memory
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,13 +25,18 @@ class Outcome:
     """A full pass over a batch, as losses see it.
 
     Where the decoder looked, `weights` `(B, T, S)`, which targets are `real` `(B, T)`, the memory, and the `links`
-    `(B, T, S)` that were known before.
+    `(B, T, S)` that were known before. Where positions were drawn, the `log_chances` `(B, T)` of these; `rewards` works
+    out the log-probabilities of the targets, `(B, T)`, without gradient; `changing` are some weights that every update
+    changes.
     """
 
     weights: Tensor
     real: Tensor
     memory: Memory
+    rewards: Callable[[], Tensor]
+    changing: Tensor
     links: Tensor | None = None
+    log_chances: Tensor | None = None
 
 
 class AttentionLoss(nn.Module, ABC):
@@ -146,6 +153,69 @@ def agreement(forward: Tensor, backward: Tensor, source: Tensor, target: Tensor)
     sources, targets = source_words(source), source_words(target)
     both = (forward * backward.transpose(1, 2)) * (targets[:, :, None] & sources[:, None])
     return both.sum(), torch.minimum(sources.sum(-1), targets.sum(-1)).sum()
+
+
+class Certainty(Penalty):
+    """`Σ_s α_ts log α_ts` for each target, between -log S and 0: with a small weight, a bonus for open choices."""
+
+    def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
+        return (torch.xlogy(weights, weights.clamp(min=1e-30)) * real[..., None]).sum(), real.sum()
+
+
+# Parts of a batch may be at work at once; a lock of a module's own could not be copied with it.
+_PENDING = threading.Lock()
+
+
+class Reinforce(AttentionLoss):
+    """Teaches attention that draws its positions (Xu et al. 2015): `-(Σ_{t' ≥ t} log p(y_t') - b) log α_t` for each.
+
+    A draw is good for what comes at its target and after it. `b` is what a target was worth lately, a moving average
+    of log-probabilities which lowers the variance and, because it never knows the draw at hand, changes nothing else.
+    All batches of an update see the same one: what they add to it waits until the weights have changed. It waits as a
+    whole number of millionths, so that the order of the parts cannot matter.
+    """
+
+    MEMORY, UNIT = 0.9, 1e-6
+    baseline: Tensor
+    waiting: Tensor
+    seen: Tensor | None
+
+    def __init__(self, first: float) -> None:
+        """`first`: what a target is worth to who knows nothing."""
+        super().__init__()
+        self.register_buffer("baseline", torch.tensor([first], dtype=torch.float64))
+        self.register_buffer("waiting", torch.zeros(2, dtype=torch.long))  # a sum in units, and its count
+        self.register_buffer("seen", None, persistent=False)  # the weights that `waiting` belongs to
+
+    def of(self, outcome: Outcome) -> Sum:
+        return self(outcome.log_chances, outcome.rewards(), outcome.real, outcome.changing)
+
+    def forward(self, log_chances: Tensor | None, rewards: Tensor, real: Tensor, weights: Tensor) -> Sum:
+        """Log-chances of draws, log-probabilities of targets without gradient, and which are real, `(B, T)` each.
+
+        `weights` are any that every update changes. Without draws, as in evaluation, the sum is 0.
+        """
+        if log_chances is None:
+            return rewards.new_zeros(()), real.sum()
+        baseline = self.settled(weights)
+        gains = (rewards - baseline) * real
+        to_come = gains.flip(1).cumsum(1).flip(1)
+        told = round(float((rewards * real).sum()) / self.UNIT)
+        with _PENDING:
+            self.waiting += torch.tensor([told, int(real.sum())], device=self.waiting.device)
+        return -(to_come * log_chances * real).sum(), real.sum()
+
+    def settled(self, weights: Tensor) -> float:
+        """The baseline, after taking up what was waiting if the weights have changed since."""
+        with _PENDING:
+            if self.seen is None or not torch.equal(self.seen, weights):
+                self.seen = weights.detach().clone()
+                total, count = self.waiting.tolist()
+                if count:
+                    lately = total * self.UNIT / count
+                    self.baseline.mul_(self.MEMORY).add_((1 - self.MEMORY) * lately)
+                    self.waiting.zero_()
+            return float(self.baseline)
 
 
 def received(weights: Tensor, real: Tensor) -> Tensor:

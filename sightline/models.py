@@ -15,6 +15,7 @@ from sightline.assembly import (
     make_attention,
     make_bridge,
     make_encoder,
+    make_latent_attention,
     make_losses,
     make_output,
     make_positions,
@@ -24,11 +25,13 @@ from sightline.assembly import (
     read_width,
 )
 from sightline.batch import Batch, Memory
+from sightline.choices import SUMMED
 from sightline.decoders import (
     BahdanauDecoder,
     CellStack,
     Decoder,
     FixedContextDecoder,
+    LatentDecoder,
     LuongDecoder,
     Readout,
     RecurrentDecoder,
@@ -124,10 +127,14 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         number(config.decoder.layers),
         config.dropout,
     )
-    attention = make_attention(config, width, encoder.width)
-    decoder = LuongDecoder(
-        cells, make_bridge(config, encoder, cells), attention, encoder.width, feeding, config.dropout
-    )
+    bridge = make_bridge(config, encoder, cells)
+    decoder: Decoder
+    if config.attention.choice in SUMMED:
+        summed = make_latent_attention(config, width, encoder.width)
+        decoder = LatentDecoder(cells, bridge, summed, encoder.width, config.dropout)
+    else:
+        attention = make_attention(config, width, encoder.width)
+        decoder = LuongDecoder(cells, bridge, attention, encoder.width, feeding, config.dropout)
     return _put_together(config, sizes, source, target, encoder, decoder)
 
 
@@ -150,7 +157,8 @@ def _put_together(
 ) -> EncoderDecoder:
     """The model of these parts, with the output layer and the losses that the config asks for."""
     output = make_output(config, sizes, decoder.width, encoder, target)
-    return EncoderDecoder(source, target, encoder, decoder, output, losses=make_losses(config, encoder.width))
+    losses = make_losses(config, sizes.target, encoder.width)
+    return EncoderDecoder(source, target, encoder, decoder, output, losses=losses)
 
 
 def lm(config: ModelConfig, sizes: Sizes) -> LanguageModel:

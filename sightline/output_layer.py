@@ -36,12 +36,18 @@ class Reading(NamedTuple):
 
     `features` are a tensor as a rule, `(B, T, d)` of a full pass, `(R, d)` of a step; what else they may be is between
     the layer's methods. Whatever they are, `features[mask]` are those of some tokens, as with a tensor. Weights are
-    `(B, T, S)` or `(R, S)`.
+    `(B, T, S)` or `(R, S)`; `log_chances` `(B, T)` or `(R,)` are those of positions that were drawn.
     """
 
     features: Any
     state: State
     weights: Tensor | None = None
+    log_chances: Tensor | None = None
+
+    @classmethod
+    def of(cls, decoded: Decoded, features: Any) -> Reading:
+        """What a decoder found, with what a layer made of its features."""
+        return cls(features, decoded.state, decoded.weights, decoded.log_chances)
 
 
 class OutputLayer(nn.Module, ABC):
@@ -70,17 +76,21 @@ class OutputLayer(nn.Module, ABC):
         """What it carries before the first token: tensors `(B, …)`."""
         return {}
 
+    def told(self, tokens: Tensor, state: State) -> State:
+        """What the tokens `(R,)` that were chosen tell of the state they were chosen in: nothing, as a rule."""
+        return state
+
     def read(self, tokens: Tensor, embedded: Tensor, state: State) -> Tensor:
         """What the decoder reads in a step: tokens `(R,)` and the same embedded `(R, e)` to `(R, e or more)`."""
         return embedded
 
     def see(self, decoded: Decoded, given: Given) -> Reading:
         """What a full pass foretells from."""
-        return Reading(decoded.features, decoded.state, decoded.weights)
+        return Reading.of(decoded, decoded.features)
 
     def see_step(self, decoded: Decoded, tokens: Tensor, embedded: Tensor | None) -> Reading:
         """What a step foretells from; it read `tokens` `(R,)`, as `embedded` `(R, e)` where these are at hand."""
-        return Reading(decoded.features, decoded.state, decoded.weights)
+        return Reading.of(decoded, decoded.features)
 
     def joined(self, steps: Sequence[Any]) -> Any:
         """The features of steps, one hypothesis a sentence, as those of a full pass."""
@@ -99,6 +109,10 @@ class OutputLayer(nn.Module, ABC):
         # In parts: the distributions of all tokens at once would be the largest tensor of all.
         parts = [slice(start, start + TOKENS_AT_ONCE) for start in range(0, len(targets), TOKENS_AT_ONCE)]
         return torch.cat([self.log_probs(features[part]).gather(-1, targets[part, None])[:, 0] for part in parts])
+
+    @abstractmethod
+    def changing(self) -> Tensor:
+        """Some of its weights, not many, that every update changes."""
 
     @abstractmethod
     def quantise(self) -> None:

@@ -208,6 +208,9 @@ class Output(OutputLayer):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.fast: Int8Product | None = None
 
+    def changing(self) -> Tensor:
+        return self.bias
+
     def quantise(self) -> None:
         """From now on `log_probs` multiplies in int8: faster, not to the last digit, and without gradients."""
         self.fast = Int8Product(self.weight, self.bias)
@@ -250,3 +253,17 @@ class Output(OutputLayer):
             full = features.float() if features.dtype in (torch.bfloat16, torch.float16) else features
             found = _TokenScores.apply(full, self.weight, self.bias, targets, self.fixed_row)  # type: ignore[no-untyped-call]
         return TokenScores(*found)
+
+
+class OverVocabulary(OutputLayer):
+    """An output layer over one of the vocabulary alone."""
+
+    def __init__(self, vocabulary: Output) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+
+    def changing(self) -> Tensor:
+        return self.vocabulary.bias
+
+    def quantise(self) -> None:
+        self.vocabulary.quantise()

@@ -19,8 +19,8 @@ from sightline.attention.masks import recent_mask
 from sightline.attention.sentinel import Sentinel
 from sightline.decoders.base import Decoded
 from sightline.mixtures import mixture_log_probs, mixture_nll
-from sightline.output_layer import Given, OutputLayer, Reading
-from sightline.outputs import Output
+from sightline.output_layer import Given, Reading
+from sightline.outputs import Output, OverVocabulary
 from sightline.state import State
 
 STATES, IDS = "pointer.states", "pointer.ids"
@@ -77,12 +77,12 @@ class Pointer(nn.Module):
         return Pointed(states, log_weights, words), replace(state, own={**state.own, STATES: past, IDS: words})
 
 
-class PointerOutput(OutputLayer):
+class PointerOutput(OverVocabulary):
     """The mixture of the vocabulary's distribution and the pointer's."""
 
     def __init__(self, vocabulary: Output, pointer: Pointer) -> None:
-        super().__init__()
-        self.vocabulary, self.pointer = vocabulary, pointer
+        super().__init__(vocabulary)
+        self.pointer = pointer
 
     def see(self, decoded: Decoded, given: Given) -> Reading:
         return Reading(self.pointer(decoded.features, given.tokens), decoded.state)
@@ -96,6 +96,3 @@ class PointerOutput(OutputLayer):
 
     def nll(self, features: Pointed, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         return mixture_nll(features, self.vocabulary, targets, smoothing)
-
-    def quantise(self) -> None:
-        self.vocabulary.quantise()

@@ -1,4 +1,4 @@
-"""Dropout, and whose random numbers it draws: torch's, or those of a generator that belongs to the work at hand.
+"""Dropout and other draws, and whose random numbers: torch's, or a generator's that belongs to the work at hand.
 
 Parts of a batch that are computed side by side must each have their own generator, or the order of their draws, and
 so the result, would be a matter of chance.
@@ -55,3 +55,15 @@ def dropout(values: Tensor, rate: float) -> Tensor:
     if values.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(values, rate)
     return values * dropout_factors(values, rate)
+
+
+def uniform(like: Tensor) -> Tensor:
+    """Numbers from [0, 1), of the shape, type and device of `like`."""
+    generator = current_generator() if like.device.type == "cpu" else None
+    return torch.empty_like(like).uniform_(generator=generator)
+
+
+def normal(like: Tensor) -> Tensor:
+    """Numbers of mean 0 and deviation 1, of the shape, type and device of `like`."""
+    generator = current_generator() if like.device.type == "cpu" else None
+    return torch.empty_like(like).normal_(generator=generator)

@@ -73,6 +73,7 @@ WITH_SOURCE = ("seq2seq", "bahdanau", "luong", "transformer")
 ONLY_IN = {
     **{f"encoder.{key}": WITH_SOURCE for key in ENCODER},
     "attention.score": ("bahdanau", "luong"),
+    "attention.choice": ("bahdanau", "luong"),
     "attention.span": ("bahdanau", "luong"),
     "attention.position_bias": ("bahdanau", "luong"),
     "attention.markov_bias": ("bahdanau", "luong"),
@@ -80,6 +81,7 @@ ONLY_IN = {
     "attention.coverage": ("bahdanau", "luong"),
     "penalties.repeated_looks": ("bahdanau", "luong"),
     "penalties.one_look_each": ("bahdanau", "luong"),
+    "penalties.certainty": ("bahdanau", "luong"),
     "penalties.fertility": ("bahdanau", "luong"),
     "guided.weight": ("bahdanau", "luong", "transformer"),
     "guided.layer": ("transformer",),

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from sightline.batch import Memory
 from sightline.decoders.base import Decoded
-from sightline.output_layer import Given, Named, OutputLayer, Reading
-from sightline.outputs import Output
+from sightline.output_layer import Given, Named, Reading
+from sightline.outputs import Output, OverVocabulary
 
 
 class View(nn.Module, ABC):
@@ -42,12 +42,12 @@ class View(nn.Module, ABC):
         return ids
 
 
-class ViewedOutput(OutputLayer):
-    """An output layer that sees through a view, over one of the vocabulary alone."""
+class ViewedOutput(OverVocabulary):
+    """An output layer that sees through a view."""
 
     def __init__(self, vocabulary: Output, view: View) -> None:
-        super().__init__()
-        self.vocabulary, self.view = vocabulary, view
+        super().__init__(vocabulary)
+        self.view = view
         self.reads_tokens = view.reads_tokens
 
     def known_source(self, ids: Tensor) -> Tensor:
@@ -60,17 +60,13 @@ class ViewedOutput(OutputLayer):
         return self.view.prepare(memory, ids)
 
     def see(self, decoded: Decoded, given: Given) -> Reading:
-        features = self.view(decoded.features, decoded.weights, given.embedded, given.shared)
-        return Reading(features, decoded.state, decoded.weights)
+        return Reading.of(decoded, self.view(decoded.features, decoded.weights, given.embedded, given.shared))
 
     def see_step(self, decoded: Decoded, tokens: Tensor, embedded: Tensor | None) -> Reading:
         """The hypotheses of a sentence stand side by side, as targets do: features are `(B, K, …)`."""
         rows = (decoded.features, decoded.weights, embedded)
         grouped = (None if part is None else by_sentence(part, decoded.state.width) for part in rows)
-        return Reading(self.view(*grouped, decoded.state.shared), decoded.state, decoded.weights)
-
-    def quantise(self) -> None:
-        self.vocabulary.quantise()
+        return Reading.of(decoded, self.view(*grouped, decoded.state.shared))
 
 
 def by_sentence(rows: Tensor, width: int) -> Tensor:

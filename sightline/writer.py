@@ -87,9 +87,11 @@ class Writer(nn.Module, ABC):
         for token in tokens.unbind(1):
             steps.append(self.advance(token, state))
             state = steps[-1].state
-        weights = [step.weights for step in steps if step.weights is not None]
-        features = self.output.joined([step.features for step in steps])
-        return Reading(features, state, torch.stack(weights, 1) if weights else None)
+        weights, log_chances = (
+            None if None in found else torch.stack(found, 1)
+            for found in ([step.weights for step in steps], [step.log_chances for step in steps])
+        )
+        return Reading(self.output.joined([step.features for step in steps]), state, weights, log_chances)
 
     def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
         """Sums over real target tokens, and their count: the smoothed loss, the plain one, and those over attention.
@@ -114,7 +116,15 @@ class Writer(nn.Module, ABC):
         weights = None if reading.weights is None else reading.weights.float()
         if self.penalties:
             assert weights is not None
-            outcome = Outcome(weights, real, memory, batch.links)
+            outcome = Outcome(
+                weights,
+                real,
+                memory,
+                lambda: self._log_probs(reading, batch).detach(),
+                self.output.changing(),
+                batch.links,
+                reading.log_chances,
+            )
             for name, loss in self.penalties.items():
                 assert isinstance(loss, AttentionLoss)
                 losses[name] = loss.of(outcome)
@@ -122,9 +132,12 @@ class Writer(nn.Module, ABC):
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
+        return self._log_probs(self.read(batch), batch)
+
+    def _log_probs(self, reading: Reading, batch: Batch) -> Tensor:
         assert batch.targets is not None
         real = batch.targets.mask
-        found = self.output.token_log_probs(self.read(batch).features[real], batch.targets.ids[real])
+        found = self.output.token_log_probs(reading.features[real], batch.targets.ids[real])
         return torch.zeros(real.shape, dtype=found.dtype, device=real.device).masked_scatter(real, found)
 
     def start(self, batch: Batch, prefix: Tensor | None = None) -> State:
@@ -144,6 +157,7 @@ class Writer(nn.Module, ABC):
 
     def advance(self, tokens: Tensor, state: State) -> Reading:
         """One token a row, `(R,)`."""
+        state = self.output.told(tokens, state)
         embedded: Tensor | None = None
         if self.table is None or self.output.reads_tokens:
             embedded = self.output.read(tokens, self.embed(tokens[:, None], state.position)[:, 0], state)

@@ -11,6 +11,7 @@ from sightline.batch import Batch, Tokens
 from sightline.models import EncoderDecoder
 from tests.conftest import random_batch, small_model
 
+NO_FEEDING: dict[str, Any] = {"decoder": {"input_feeding": False}}
 # Every decoder in the ways that change its arithmetic; the attention is varied in VARIANTS below.
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "seq2seq": ("seq2seq", {"encoder": {"width": 10}}),
@@ -54,6 +55,28 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"attention": {"position_bias": True}, "decoder": {"input_feeding": False}},
     ),
     "luong markov local-m": ("luong", {"attention": {"markov_bias": 1, "span": "local-m", "window": 2}}),
+    "exact": ("luong", {"attention": {"choice": "exact"}, **NO_FEEDING}),
+    "exact cosine positions": (
+        "luong",
+        {
+            "attention": {"choice": "exact", "score": "cosine", "position_bias": True},
+            **NO_FEEDING,
+            "encoder": {"width": 5},
+        },
+    ),
+    "exact monotonic": ("luong", {"attention": {"choice": "exact_monotonic"}, **NO_FEEDING}),
+    "exact jumps": ("luong", {"attention": {"choice": "exact_jumps", "max_jump": 2}, **NO_FEEDING}),
+    # A draw while learning, the likeliest position otherwise; expected positions while learning, the first to stop at
+    # otherwise. Steps and full pass are compared in the second mode, that of decoding; in the first they draw apart.
+    "sampled bahdanau": ("bahdanau", {"attention": {"choice": "sampled"}}),
+    "sampled luong": ("luong", {"attention": {"choice": "sampled", "coverage": "sum"}}),
+    "online monotonic bahdanau": ("bahdanau", {"attention": {"choice": "online_monotonic"}}),
+    "online monotonic luong": (
+        "luong",
+        {"attention": {"choice": "online_monotonic", "markov_bias": 1, "stop_bias": 0.0}, **NO_FEEDING},
+    ),
+    "luong convolution score": ("luong", {"attention": {"score": "convolution"}, "encoder": {"kind": "positions"}}),
+    "segments": ("luong", {"attention": {"choice": "segments", "score": "additive"}, **NO_FEEDING}),
     "transformer": ("transformer", {}),
     "transformer post rms": ("transformer", {"norm_position": "post", "norm": "rms", "activation": "swiglu"}),
     "transformer learned": ("transformer", {"positions": "learned", "activation": "gelu"}),

@@ -11,6 +11,7 @@ import yaml
 
 from sightline.architecture import ModelConfig
 from sightline.batch import Batch
+from sightline.choices import SUMMED
 from sightline.config import RunConfig, build_config, dump_yaml, merge
 from sightline.lexicon import Lexicon
 from sightline.losses import source_words
@@ -47,7 +48,7 @@ def drawn(seed: int) -> RunConfig:
         "decoder": {"layers": draw.choice([1, 2])},
     }
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
-    model = merge(model, _output(draw, recipe, model.get("attention", {}).get("span", "global")))
+    model = merge(model, _output(draw, recipe, model.get("attention", {})))
     if recipe != "seq2seq" and draw.random() < 0.5:
         losses = ["cross_entropy", "squared_error", "product"]
         reading = draw.choice(["predicts", "consumes"])
@@ -83,7 +84,7 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
     else:
         decoder["input_feeding"] = draw.random() < 0.5
     attention = {
-        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"]),
+        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location", "convolution"]),
         "span": draw.choice(["global", "global", "local-m", "local-p"]),
         "window": 2,
         "position_bias": draw.random() < 0.3,
@@ -96,11 +97,27 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
         "one_look_each": draw.choice([0.0, 0.1]),
         "fertility": draw.choice([0.0, 0.1]),
     }
-    return {"decoder": decoder, "attention": attention, "penalties": penalties}
+    return _chosen(draw, recipe, {"decoder": decoder, "attention": attention, "penalties": penalties})
 
 
-def _output(draw: Random, recipe: str, span: str) -> dict[str, Any]:
+def _chosen(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
+    """The same with a choice of positions, and without what makes no sense with it."""
+    choices = ["soft", "soft", "sampled", "online_monotonic", *(SUMMED if recipe == "luong" else ())]
+    choice = draw.choice(choices)
+    attention: dict[str, Any] = {"choice": choice, "max_jump": 2}
+    if choice != "soft":
+        attention["span"] = "global"
+    if choice in SUMMED:
+        attention |= {"markov_bias": None, "fertility_bias": None, "coverage": "none"}
+        model = merge(model, {"decoder": {"input_feeding": False}})
+    return merge(model, {"attention": attention, "penalties": {"certainty": draw.choice([0.0, 0.1])}})
+
+
+def _output(draw: Random, recipe: str, attention: dict[str, Any]) -> dict[str, Any]:
     """An output layer alone, or one that copies, or one that looks words up."""
+    if attention.get("choice") in SUMMED:
+        return {}
+    whole = attention.get("span") != "local-p" and attention.get("choice") != "online_monotonic"
     choices: list[dict[str, Any]] = [
         {},
         {},
@@ -109,7 +126,7 @@ def _output(draw: Random, recipe: str, span: str) -> dict[str, Any]:
     ]
     if recipe != "seq2seq":
         choices += [{"lexicon": {"mode": mode}} for mode in ("bias", "linear")]
-        choices += [{"copying": {"kind": "pointer_generator"}}] * (span != "local-p")
+        choices += [{"copying": {"kind": "pointer_generator"}}] * whole
     return draw.choice(choices)
 
 
@@ -155,7 +172,8 @@ def test_the_draws_reach_every_part() -> None:
         ("positions", 2),
         ("encoder.kind", 6),
         ("decoder.cell", 3),
-        ("attention.score", 5),
+        ("attention.score", 6),
+        ("attention.choice", 7),
         ("attention.span", 3),
         ("attention.coverage", 4),
         ("attention.markov_bias", 2),

@@ -31,6 +31,25 @@ def masked_scores(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
 
 
+# The logarithm of a chance that is none. Finite, so that sums and gradients stay finite; its exponential is 0.
+LOG_ZERO = -1e9
+
+
+def masked_log(logs: Tensor, mask: Tensor) -> Tensor:
+    """Logarithms of chances, `LOG_ZERO` where the mask does not allow any."""
+    return logs.masked_fill(~mask, LOG_ZERO)
+
+
+def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """The logarithm of `masked_softmax`, `LOG_ZERO` for 0."""
+    return masked_log(masked_log(precise(scores), mask).log_softmax(-1), mask)
+
+
+def precise(values: Tensor) -> Tensor:
+    """In float32 at least: chances that are multiplied over many steps want it, whatever the scores were made in."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def attention_weights(
     queries: Tensor,
     keys: Tensor,

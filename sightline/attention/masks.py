@@ -40,6 +40,12 @@ def window_mask(centres: Tensor, keys: int, radius: int) -> Tensor:
     return (key - centres[..., None]).abs() <= radius
 
 
+def onward_mask(real: Tensor) -> Tensor:
+    """`(B, S)`, True where a position is real, as moves `(B, 1, S, S)` from row to column that never go back."""
+    size = real.size(-1)
+    return causal_mask(size, size, real.device).T & padding_mask(real)
+
+
 def feature_blocks(width: int, count: int) -> list[slice]:
     """`count` half-open blocks of one size that together hold each of d features once."""
     if width % count:
