@@ -1,19 +1,21 @@
-"""The Transformer's decoder, with its key/value cache (Vaswani et al. 2017).
+"""The Transformer's decoder; what it carries from token to token is its attentions' (Vaswani et al. 2017).
 
 Shapes: see `decoders/base.py`; H heads, d_k width of a head.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.core import attention_weights
+from sightline.attention.kinds import CrossAttention, SelfAttention
 from sightline.attention.masks import padding_mask
-from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Decoded, Decoder
 from sightline.layers import FeedForward, Residual, Stack, make_norm, start_small
+from sightline.reversible import OneStream, Sublayer, TwoStreams, pass_through
 from sightline.state import State
 
 
@@ -22,8 +24,8 @@ class TransformerDecoderLayer(nn.Module):
 
     def __init__(
         self,
-        attention: MultiHeadAttention,
-        cross: MultiHeadAttention,
+        attention: SelfAttention,
+        cross: CrossAttention,
         feedforward: FeedForward,
         norm: str,
         norm_position: str,
@@ -44,6 +46,16 @@ class TransformerDecoderLayer(nn.Module):
         states = self.around_cross(states, lambda x: self.cross(x, memory, mask))
         return self.around_feedforward(states, self.feedforward)
 
+    def sublayers(self, mask: Tensor | None) -> list[Sublayer]:
+        """The same in its parts."""
+        return [
+            Sublayer(
+                self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, causal=True)
+            ),
+            Sublayer(self.around_cross, self.cross, lambda x, memory: self.cross(x, memory, mask)),
+            Sublayer(self.around_feedforward, self.feedforward, lambda x, memory: self.feedforward(x)),
+        ]
+
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
         return [self.self_attention.output, self.cross.output, self.feedforward.outer]
@@ -53,14 +65,17 @@ class TransformerDecoder(Decoder):
     """A stack of layers; pre-norm stacks end with one more normalisation, post-norm stacks start small.
 
     `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
-    reports none and saves the work.
+    reports none and saves the work. With `reversible`, for pre-norm stacks, the full pass computes activations again
+    instead of keeping them.
     """
 
     alignment: tuple[int | None, int | None] | None = None
 
-    def __init__(self, layers: list[TransformerDecoderLayer], norm: str, norm_position: str) -> None:
+    def __init__(
+        self, layers: list[TransformerDecoderLayer], norm: str, norm_position: str, reversible: bool = False
+    ) -> None:
         super().__init__()
-        self.layers = Stack(layers)
+        self.layers, self.reversible = Stack(layers), reversible
         self.width = layers[0].self_attention.width
         self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
         if norm_position == "post":
@@ -68,41 +83,41 @@ class TransformerDecoder(Decoder):
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)
-        states = embedded
-        for layer in self.layers:
-            states = layer(states, memory.states, mask)
+        if self.reversible:
+            sublayers = [sublayer for layer in self.layers for sublayer in layer.sublayers(mask)]
+            states = pass_through(sublayers, embedded, memory.states)
+        else:
+            states = embedded
+            for layer in self.layers:
+                states = layer(states, memory.states, mask)
         return Decoded(self.norm(states), State(position=embedded.size(1)))
 
     def start(self, memory: Memory) -> State:
         shared = {"mask": memory.mask}
-        own = {}
-        batch = memory.states.size(0)
+        own: dict[str, Tensor] = {}
+        mask = padding_mask(memory.mask)
         for number, layer in enumerate(self.layers):
-            keys, values = layer.cross.project_memory(memory.states)
-            shared[f"{number}.keys"], shared[f"{number}.values"] = keys, values
-            empty = keys.new_zeros(batch, layer.self_attention.heads, 0, keys.size(-1))
-            own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
+            shared |= _numbered(number, layer.cross.remember(memory.states, mask))
+            own |= _numbered(number, layer.self_attention.begin(memory.states.size(0)))
         return State(shared, own)
 
     def step(self, embedded: Tensor, state: State) -> Decoded:
         mask = padding_mask(state.shared["mask"])
-        states = embedded[:, None]  # (R, 1, d)
+        streams = (TwoStreams if self.reversible else OneStream)(embedded[:, None])  # (R, 1, d)
         own: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
-            states = layer.around_cross(states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
-            states = layer.around_feedforward(states, layer.feedforward)
+            streams.through(layer.around_attention, lambda x, n=number: self.attend_to_past(n, x, state, own))
+            streams.through(layer.around_cross, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported))
+            streams.through(layer.around_feedforward, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
-        return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
+        return Decoded(self.norm(streams.end())[:, 0], state.advance(own), weights)
 
     def attend_to_past(self, number: int, states: Tensor, state: State, own: dict[str, Tensor]) -> Tensor:
-        """Self-attention of `(R, 1, d)` over the cache, which gets one key and one value longer."""
-        attention = self.layers[number].self_attention
-        queries, keys, values = attention.project_self(states)
-        keys = own[f"{number}.keys"] = torch.cat([state.own[f"{number}.keys"], keys], 2)
-        values = own[f"{number}.values"] = torch.cat([state.own[f"{number}.values"], values], 2)
-        return attention.mix(queries, keys, values)
+        """Self-attention of `(R, 1, d)`; what it carries on goes to `own`."""
+        found, past = self.layers[number].self_attention.advance(states, _of_number(number, state.own))
+        own |= _numbered(number, past)
+        return found
 
     def attend_to_memory(
         self, number: int, states: Tensor, state: State, mask: Tensor, reported: list[Tensor]
@@ -110,11 +125,22 @@ class TransformerDecoder(Decoder):
         """Attention of `(R, 1, d)` to the memory: a sentence's hypotheses stand in for the target positions."""
         cross = self.layers[number].cross
         grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
-        queries = cross.project_queries(grouped)
-        keys, values = state.shared[f"{number}.keys"], state.shared[f"{number}.values"]
+        memory = _of_number(number, state.shared)
         if self.alignment is not None and self.alignment[0] in (None, number):
-            weights = attention_weights(queries, keys, mask)  # (B, H, K, S)
-            head = self.alignment[1]
-            chosen = weights.mean(1) if head is None else weights[:, head]
-            reported.append(chosen.flatten(0, 1))
-        return cross.mix(queries, keys, values, mask).view_as(states)
+            weights = cross.recall_weights(grouped, memory, mask)  # (B, H, K, S)
+            if weights is not None:
+                head = self.alignment[1]
+                chosen = weights.mean(1) if head is None else weights[:, head]
+                reported.append(chosen.flatten(0, 1))
+        return cross.recall(grouped, memory, mask).view_as(states)
+
+
+def _numbered(number: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A layer's tensors under the names that a state has for them."""
+    return {f"{number}.{name}": value for name, value in values.items()}
+
+
+def _of_number(number: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The way back."""
+    start = f"{number}."
+    return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}
