@@ -30,7 +30,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.speed.common import machine
+from benchmarks.speed.common import command, machine
 from benchmarks.speed.watched import Watched
 from sightline.data import EncodedPairs, batches
 from sightline.folder import read_config
@@ -243,6 +243,7 @@ def main() -> None:
         runs[name] = run(corpus, work, options.steps, options.processors)
         print(name, json.dumps(runs[name], indent=1), flush=True)
     found = {
+        "command": command(),
         "pairs": options.pairs,
         "steps": options.steps,
         "processors": options.processors,

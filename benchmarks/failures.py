@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -31,7 +32,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import sightline
+from benchmarks.speed.common import machine
 from sightline.config import AlignmentConfig
 from sightline.data import Pair, read_pairs
 from sightline.expectations import learn
@@ -165,6 +169,7 @@ def main() -> None:
     defaults = {one.name: one.default for one in fields(Thresholds)}
     result: dict[str, Any] = {
         "command": "python benchmarks/failures.py --data DIR --model MODEL",
+        "machine": machine(),
         "sentences": {part: len(pairs) for part, pairs in parts.items()},
         "quiet": QUIET,
         "thresholds": {

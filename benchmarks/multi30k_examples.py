@@ -16,6 +16,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.speed.common import machine
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "multi30k_examples.json"
 CONFIGS = ("transformer", "bahdanau", "luong")
@@ -33,7 +37,8 @@ def main() -> None:
         train(name, options.data, options.runs / name)
         found = score(options.data, options.runs / name)
         known = json.loads(options.results.read_text()) if options.results.is_file() else {}
-        known[name] = {"command": f"python benchmarks/multi30k_examples.py --configs {name}", **found}
+        command = f"python benchmarks/multi30k_examples.py --data DIR --runs DIR --configs {name}"
+        known[name] = {"command": command, "machine": machine(), **found}
         options.results.write_text(json.dumps(known, indent=1) + "\n")
         print(f"{name}: BLEU {found['bleu']['value']:.2f} after {found['minutes']:.0f} minutes", flush=True)
 

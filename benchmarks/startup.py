@@ -1,11 +1,12 @@
 """From the command to the first update on the bundled corpus: with an empty cache (cold) and with a full one (warm).
 
-    python benchmarks/startup.py [--rounds 5] [--results FILE]
+    python benchmarks/startup.py [--rounds 5] [--helps 7] [--results FILE]
 
 `sightline train --recipe transformer` runs on the English-German corpus that comes with Sightline, cold and warm in
 turn. The clock starts just before the process does and stops when the line of the first update is in `metrics.jsonl`;
 then the process is killed. What it says on the way tells how the time is spent. A start that is not counted comes
 first, so that the system has the files of Python and torch in its memory, as on any but the first start of a day.
+Before that `sightline --help` is timed from the start of its process to its end, after one that is not counted either.
 
 Results go to `benchmarks/results/startup.json`, times in seconds. `processor_seconds` are what the processors spent on
 a start, all of them together: on a busy machine they tell more than the clock, which a start then shares with others.
@@ -19,6 +20,7 @@ import os
 import resource
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,11 +29,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.speed.common import machine
+from benchmarks.speed.common import command, machine
 from benchmarks.speed.watched import Watched
 from sightline.data import bundled
 
-RESULTS = Path(__file__).parent / "results" / "startup.json"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "startup.json"
 GLANCE = 0.005  # seconds between looks at the metrics file
 # What the command says, and what is done by then.
 SIGNS = {
@@ -40,6 +43,22 @@ SIGNS = {
     "transformer: ": "tokenised, or mapped, and a model built",
 }
 FIRST, SPENT = "the first update", "processor_seconds"
+
+
+def helped() -> float:
+    """Seconds that `sightline --help` takes, from nothing to its end."""
+    line = [sys.executable, "-m", "sightline", "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    began = time.monotonic()
+    subprocess.run(line, check=True, stdout=subprocess.DEVNULL, env=environment)
+    return time.monotonic() - began
+
+
+def asked(times: int) -> dict[str, Any]:
+    """`--help` so many times, and once before that, which is not counted: each time, and the median."""
+    _, *seconds = (round(helped(), 3) for _ in range(times + 1))
+    print(f"--help: {seconds}", flush=True)
+    return {"median": statistics.median(seconds), "seconds": seconds}
 
 
 def start(cache: Path, output: Path) -> dict[str, float]:
@@ -89,11 +108,13 @@ def main() -> None:
     """Measures and records."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--helps", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="startup-") as folder:
-        found = measured(options.rounds, Path(folder))
-    about = {"rounds": options.rounds, "load_at_the_end": round(os.getloadavg()[0], 1), "machine": machine()}
+        found = {"help": asked(options.helps), **measured(options.rounds, Path(folder))}
+    load = round(os.getloadavg()[0], 1)
+    about = {"command": command(), "machine": machine(), "rounds": options.rounds, "load_at_the_end": load}
     options.results.write_text(json.dumps({**about, **found}, indent=1) + "\n")
 
 

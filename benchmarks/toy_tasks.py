@@ -8,8 +8,8 @@ copy: random strings of 5 to 30 letters in training, 5 to 50 in the test. One fi
 longer it is, while attention stays as good up to the longest string it was trained on.
 
 The data are made here from a fixed seed, and training ends after a number of updates, so that no result depends on
-the speed of the machine. Results go to `benchmarks/results/toy_tasks.json`, arm by arm, with figures beside it. The
-exit code is 1 if an arm that ran misses its goal.
+the speed of the machine. Results go to `benchmarks/results/toy_tasks.json`, arm by arm and each with the command that
+makes it again, with figures beside it. The exit code is 1 if an arm that ran misses its goal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import random
 import string
 import subprocess
@@ -27,6 +26,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.speed.common import command, machine
 
 RESULTS = Path(__file__).parent / "results"
 SYMBOLS = string.ascii_lowercase
@@ -261,13 +264,11 @@ def measure_copy(name: str, found: Sequence[str], targets: Sequence[str]) -> dic
 
 def record(task: str, name: str, result: dict[str, Any]) -> None:
     """Puts one arm's result into the file, the others staying as they are."""
-    import torch
-
     path = RESULTS / "toy_tasks.json"
     path.parent.mkdir(exist_ok=True)
     everything = json.loads(path.read_text()) if path.exists() else {}
-    machine = {"cores": os.cpu_count(), "cpu": platform.machine(), "torch": torch.__version__}
-    arms = {**everything.get(task, {}), name: {**result, "machine": machine}}
+    about = {"command": command(), "machine": machine()}
+    arms = {**everything.get(task, {}), name: {**result, **about}}
     everything[task] = {name: arms[name] for name in TASKS[task].arms if name in arms}
     path.write_text(json.dumps(everything, indent=1) + "\n")
     told = "reached" if result["goal"]["reached"] else "MISSED"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.speed import flops, plan, report
 from benchmarks.speed.arena import Arena
-from benchmarks.speed.common import machine, pythons, say, without_paths
+from benchmarks.speed.common import command, machine, pythons, say
 from benchmarks.speed.contenders import CONTENDERS
 from benchmarks.speed.job import SIZES, Job, TransformerSize
 from benchmarks.speed.processes import Failed
@@ -148,11 +147,6 @@ def curves(arena: Arena, options: argparse.Namespace) -> dict[str, Any]:
     """Loss curves of Sightline and MarianMT for the Transformers among the sizes."""
     transformers = [size for size in options.sizes if isinstance(SIZES[size], TransformerSize)]
     return {size: arena.curves(size, options.curves) for size in transformers}
-
-
-def command() -> str:
-    """How to make this record again."""
-    return f"python benchmarks/training_speed.py {shlex.join(without_paths(sys.argv[1:]))}"
 
 
 if __name__ == "__main__":

@@ -14,10 +14,21 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Tokens:
-    """Right-padded token ids `(B, S)` and their mask `(B, S)`, True where a token is real."""
+    """Right-padded token ids `(B, S)` and their mask `(B, S)`, True where a token is real.
+
+    Sentences that come with padding before their tokens, as other tools may write them, are moved to the front of their
+    rows. So positions, causality and packing may all count on it, whoever made the batch.
+    """
 
     ids: Tensor
     mask: Tensor
+
+    def __post_init__(self) -> None:
+        # Batches are made on the CPU; on a GPU one look would make the CPU wait for it, at every batch.
+        if self.mask.device.type == "cpu" and bool((self.mask[:, 1:] & ~self.mask[:, :-1]).any()):
+            order = self.mask.int().argsort(dim=1, descending=True, stable=True)
+            object.__setattr__(self, "ids", self.ids.gather(1, order))
+            object.__setattr__(self, "mask", self.mask.gather(1, order))
 
     def to(self, device: torch.device) -> Tokens:
         return Tokens(self.ids.to(device), self.mask.to(device))

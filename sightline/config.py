@@ -13,10 +13,12 @@ import yaml
 from pydantic import Field, ValidationError
 
 from sightline.errors import SightlineError, nearest
+from sightline.heads import check_blocks
 from sightline.mistakes import explain
 from sightline.sections import DataConfig, Section
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+Blocks = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class TextConfig(Section):
@@ -53,7 +55,7 @@ class EncoderConfig(Section):
 
 
 class AttentionConfig(Section):
-    """How a recurrent decoder looks at the memory (the Transformer's heads use scaled dot products)."""
+    """How a recurrent decoder looks at the memory, and what the Transformer's heads (all scaled dot) see."""
 
     score: Literal["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"] = Field(
         "additive",
@@ -66,6 +68,10 @@ class AttentionConfig(Section):
     window: int = Field(10, ge=1, description="local spans: positions on each side of the centre (D)")
     width: int | None = Field(None, ge=1, description="additive: hidden units; null takes the decoder's width")
     max_source: int = Field(250, ge=1, description="location score: longest source it can address")
+    blocks: int = Field(1, ge=1, description="transformer: blocks of features of which a head sees only some; 1: all")
+    head_blocks: Annotated[list[Blocks], Field(min_length=1)] | None = Field(
+        None, description="transformer: each head's blocks, from 0, in turns, as in [[0], [1], [0, 1]]; null: one each"
+    )
 
 
 class DecoderConfig(Section):
@@ -299,6 +305,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
     _check_heard(config.model, where)
+    check_blocks(config.model, where)
     return config
 
 

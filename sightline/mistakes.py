@@ -27,6 +27,7 @@ EXPECTED = {
     "greater_than_equal": "expected {ge} or more",
     "less_than": "expected less than {lt}",
     "less_than_equal": "expected {le} or less",
+    "too_short": "expected {min_length} entry or more",
     "model_type": "expected a section of keys and values",
     "model_attributes_type": "expected a section of keys and values",
     "invalid_key": "the name of a key must be text",

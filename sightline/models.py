@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention import scores
+from sightline.attention.masks import block_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Batch, Memory, Tokens
@@ -36,6 +37,7 @@ from sightline.encoders import (
     TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
+from sightline.heads import seen_blocks
 from sightline.layers import Embedding, FeedForward
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
@@ -251,10 +253,17 @@ def make_positions(config: ModelConfig, width: int) -> Positions | None:
 
 
 def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttention:
-    """Multi-head attention, or a clear error when the heads do not divide the width."""
+    """Multi-head attention, or a clear error when its heads, or the blocks they see, do not divide the width."""
     if width % heads:
         raise SightlineError(f"{heads} attention heads do not divide the width {width}: choose a divisor of it")
-    return MultiHeadAttention(width, heads, config.attention_dropout)
+    count = config.attention.blocks
+    if width % count:
+        raise SightlineError(
+            f"model.attention.blocks={count} does not divide the width {width}: choose a divisor of it"
+        )
+    seen = seen_blocks(config.attention, heads)
+    sees = None if seen is None else block_mask(width, seen, count)
+    return MultiHeadAttention(width, heads, config.attention_dropout, sees)
 
 
 def make_encoder(config: ModelConfig, inputs: int) -> Encoder:

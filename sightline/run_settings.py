@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,13 @@ def assembled(
         # What is open in the file has been chosen when the run began.
         values = merge(began.model_dump(mode="json"), without_nulls(values))
     values = merge(values, given)
-    config = build_config(values, recipe, "command line")
-    for text in assignments:
-        values = merge(values, assignment(text))
-        config = build_config(values, recipe, f"--set {text}")
-    return config
+    whole = reduce(merge, map(assignment, assignments), values)
+    try:
+        return build_config(whole, recipe, "command line")
+    except SightlineError:
+        # One by one only now, to tell whose mistake it is: some settings make sense only with others after them.
+        build_config(values, recipe, "command line")
+        for text in assignments:
+            values = merge(values, assignment(text))
+            build_config(values, recipe, f"--set {text}")
+        raise

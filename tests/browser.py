@@ -15,7 +15,20 @@ from typing import Any
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35}
+# Key: its number, and the character that it types.
+KEYS = {
+    "Tab": (9, ""),
+    "Enter": (13, "\r"),
+    "Escape": (27, ""),
+    " ": (32, " "),
+    "End": (35, ""),
+    "Home": (36, ""),
+    "ArrowLeft": (37, ""),
+    "ArrowUp": (38, ""),
+    "ArrowRight": (39, ""),
+    "ArrowDown": (40, ""),
+}
+SHIFT = 8
 
 
 class Tab:
@@ -62,11 +75,18 @@ class Tab:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
-    def press(self, key: str, times: int = 1) -> None:
+    def settle(self) -> None:
+        """Waits until the page has drawn what is new, and has answered to its own new size."""
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
+
+    def press(self, key: str, times: int = 1, shift: bool = False) -> None:
         """A key, as a person presses it."""
-        for kind in ("rawKeyDown", "keyUp") * times:
-            code = KEYS[key]
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+        number, text = KEYS[key]
+        about = {"key": key, "code": key.strip() or "Space", "windowsVirtualKeyCode": number}
+        for _ in range(times):
+            for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
+                typed = {"text": text} if text and kind == "keyDown" else {}
+                self.call("Input.dispatchKeyEvent", type=kind, modifiers=SHIFT * shift, **about, **typed)
 
     def point(self, x: float, y: float) -> None:
         """Moves the pointer."""

@@ -19,6 +19,7 @@ RECIPES: list[tuple[str, dict[str, Any]]] = [
     ("luong", {"attention": {"span": "local-p", "window": 2}}),
     ("luong", {"decoder": {"input_feeding": False}}),
     ("transformer", {}),
+    ("transformer", {"attention": {"blocks": 3}}),
 ]
 
 

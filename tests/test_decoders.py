@@ -40,6 +40,7 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer post rms": ("transformer", {"norm_position": "post", "norm": "rms", "activation": "swiglu"}),
     "transformer learned": ("transformer", {"positions": "learned", "activation": "gelu"}),
     "transformer over lstm": ("transformer", {"encoder": {"kind": "lstm", "width": 6}}),
+    "transformer blocks": ("transformer", {"attention": {"blocks": 4, "head_blocks": [[0], [1, 2], [0, 2, 3]]}}),
 }
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from sightline.attention.core import attend, attend_reference, attention_weights, masked_softmax
-from sightline.attention.masks import causal_mask, padding_mask
+from sightline.attention.masks import causal_mask, feature_blocks, padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.scores import Additive, Bilinear, Cosine, Dot, ScaledDot, Score, dot, scaled_dot
 from sightline.models import EncoderDecoder
@@ -160,3 +160,12 @@ def test_self_attention_costs_its_projections_too(length: int, width: int, heads
 def test_a_batch_of_one_has_a_first_dimension_of_one(recipe: str) -> None:
     model = small_model(recipe)
     assert model.encode(random_batch([5])).states.shape[:2] == (1, 5)
+
+
+def test_blocks_of_features_are_half_open() -> None:
+    """[0:256), [256:512), [512:768), [768:1024): from "513" and "769" on, two features would be in no block."""
+    assert feature_blocks(1024, 4) == [slice(0, 256), slice(256, 512), slice(512, 768), slice(768, 1024)]
+    often_written = [slice(0, 256), slice(256, 512), slice(513, 768), slice(769, 1024)]
+    for blocks, missing in ((feature_blocks(1024, 4), set()), (often_written, {512, 768})):
+        covered = {feature for block in blocks for feature in range(1024)[block]}
+        assert {*range(1024)} - covered == missing

@@ -28,12 +28,15 @@ def test_the_commands_work_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("".join(f"{line}\n" for line in lines[200:230]), encoding="utf-8")
     (tmp_path / "input.txt").write_text("".join(line.split("\t")[0] + "\n" for line in lines[:5]), encoding="utf-8")
     found = commands()
+    # The first is for the model of the demo, which would take minutes to make; it is run on this one, last.
+    found = [*found[1:], found[0].replace("demo/model", "runs/mine")]
     assert [command.split(".venv/bin/sightline ")[1].split()[0] for command in found] == [
         "train",
         "translate",
         "translate",
         "evaluate",
         "align",
+        "translate",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for command in found:

@@ -272,7 +272,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
         tab.media(width=360, height=700, scheme="dark")
         tab.open(tmp_path / "report.html")
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 22)"
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 27)"
         tab.media(width=1200, height=900)
         assert tab.evaluate(VALUE) == "at the end: training 1.5, validation 1.25"
         tab.evaluate("document.querySelector('.chart').focus()")

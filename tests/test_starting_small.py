@@ -1,6 +1,8 @@
 """How a new Transformer begins: what is left of a token at the top of the stack, and of the gradient at its bottom."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -70,7 +72,9 @@ def test_last_matrices_are_divided_by_the_root_of_their_number() -> None:
 
 
 @pytest.mark.parametrize(("make", "sublayers"), [(encoder, 2), (decoder, 3)])
-def test_every_sublayer_of_a_post_norm_stack_starts_small_and_none_of_a_pre_norm_one(make, sublayers: int) -> None:  # type: ignore[no-untyped-def]
+def test_every_sublayer_of_a_post_norm_stack_starts_small_and_none_of_a_pre_norm_one(
+    make: Callable[[int, str], Any], sublayers: int
+) -> None:
     layers = 4
     post, pre = make(layers, "post"), make(layers, "pre")
     smaller = [matrix for layer in post.layers for matrix in layer.last_matrices()]

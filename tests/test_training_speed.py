@@ -17,6 +17,7 @@ from benchmarks import training_speed
 from benchmarks.speed import flops, plan, report
 from benchmarks.speed.adaptors import sightline as adaptor
 from benchmarks.speed.arena import Arena
+from benchmarks.speed.common import without_paths
 from benchmarks.speed.contenders import CONTENDERS, YARDSTICK
 from benchmarks.speed.job import SIZES, Job, RecurrentSize, TransformerSize
 from benchmarks.speed.plan import Plan
@@ -280,5 +281,5 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         with pytest.raises(SystemExit):
             training_speed.parse(["--data", "x", *wrong])
     assert "unknown name 'huge'" in capsys.readouterr().err
-    told = training_speed.without_paths(["--data", "/a/b", "--peer-python", "opennmt=/c/d", "--rounds", "3"])
+    told = without_paths(["--data", "/a/b", "--peer-python", "opennmt=/c/d", "--rounds", "3"])
     assert told == ["--data", "PATH", "--peer-python", "opennmt=PATH", "--rounds", "3"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -45,6 +46,11 @@ def without_paths(arguments: Sequence[str]) -> list[str]:
         f"{name}={'PATH' if '/' in value else value}" if equals else "PATH" if "/" in name else name
         for name, equals, value in names
     ]
+
+
+def command() -> str:
+    """How to make this process's record again."""
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *without_paths(sys.argv[1:])])
 
 
 def machine() -> dict[str, Any]:

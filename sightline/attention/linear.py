@@ -117,8 +117,8 @@ class LinearAttention(Heads):
     weights has nothing to drop.
     """
 
-    def __init__(self, width: int, heads: int, features: Features) -> None:
-        super().__init__(width, heads)
+    def __init__(self, width: int, heads: int, features: Features, sees: Tensor | None = None) -> None:
+        super().__init__(width, heads, sees=sees)
         self.features = features
 
     def featured(self, vectors: Tensor) -> Tensor:

@@ -192,13 +192,21 @@ class LshAttention(Heads):
     by a sentence's own length, so that no sentence depends on its neighbours.
     """
 
-    def __init__(self, width: int, heads: int, settings: Settings, dropout: float = 0.0, seed: int = 0) -> None:
-        super().__init__(width, heads, dropout, parts=2)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        settings: Settings,
+        dropout: float = 0.0,
+        sees: Tensor | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(width, heads, dropout, sees, parts=2)
         self.settings, self.seed = settings, seed
 
     def project(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """States `(B, T, d)` to vectors and values `(B, H, T, d_k)`."""
-        vectors, values = F.linear(states, self.weight, self.bias).chunk(2, -1)
+        vectors, values = F.linear(states, self.projections(), self.bias).chunk(2, -1)
         return self.split(vectors), self.split(values)
 
     def buckets(self, vectors: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,8 +1,11 @@
 """The only place a mask is made.
 
-A mask is boolean, True = may attend, broadcastable to (B, H, T, S), and combined with `&`.
-Shapes: B sentences, H heads, T queries (targets), S keys (sources).
+A mask is boolean, True = may attend, broadcastable to (B, H, T, S), and combined with `&`; only `block_mask` is for
+something else.
+Shapes: B sentences, H heads, T queries (targets), S keys (sources), d width.
 """
+
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -28,3 +31,25 @@ def window_mask(centres: Tensor, keys: int, radius: int) -> Tensor:
     """`(…, T)` centres, real-valued, as `(…, T, S)`: True where a key lies at most `radius` from the centre."""
     key = torch.arange(keys, device=centres.device)
     return (key - centres[..., None]).abs() <= radius
+
+
+def feature_blocks(width: int, count: int) -> list[slice]:
+    """`count` half-open blocks of one size that together hold each of d features once."""
+    if width % count:
+        raise ValueError(f"width {width} is not a multiple of {count} blocks")
+    size = width // count
+    return [slice(start, start + size) for start in range(0, width, size)]
+
+
+def block_mask(width: int, seen: Sequence[Collection[int]], count: int) -> Tensor:
+    """`(d, d)`, True where a head may read a feature; head i sees the blocks `seen[i]` of `count`.
+
+    Rows are those of a projection, the heads' one after the other, and columns the features of its input. This mask is
+    laid on the projection, not on scores: a head that sees few features still sees all positions.
+    """
+    blocks = feature_blocks(width, count)
+    mask = torch.zeros(len(seen), width, dtype=torch.bool)
+    for row, numbers in zip(mask, seen, strict=True):
+        for number in numbers:
+            row[blocks[number]] = True
+    return mask.repeat_interleave(width // len(seen), 0)

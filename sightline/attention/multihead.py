@@ -21,9 +21,16 @@ class Heads(Tapped, ABC):
     self-attention takes one product. Queries may be projected apart from keys and values, which a decoder
     computes once a sentence (`project_memory`) or once a token (`project_self`). With `parts` of 2 there are
     vectors that are queries and keys at once, and values.
+
+    With `sees`, a mask of `(d, d)` from `masks.block_mask`, a head sees only some features of its input: its
+    matrices are zero elsewhere, and stay so.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, parts: int = 3) -> None:
+    sees: Tensor | None
+
+    def __init__(
+        self, width: int, heads: int, dropout: float = 0.0, sees: Tensor | None = None, parts: int = 3
+    ) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} is not a multiple of {heads} heads")
@@ -35,6 +42,17 @@ class Heads(Tapped, ABC):
             nn.init.xavier_uniform_(part)
         nn.init.xavier_uniform_(self.output.weight)
         nn.init.zeros_(self.output.bias)
+        self.register_buffer("sees", None if sees is None else sees.repeat(parts, 1), persistent=False)
+        if self.sees is not None:
+            self.weight.data.mul_(self.sees)
+
+    def projections(self) -> Tensor:
+        """The matrix of queries, keys and values, `(3d, d)`.
+
+        What a head may not see is masked at each use, so that no gradient, and then no optimizer, ever fills it. Since
+        it began as zeros too, the saved matrices are those of a plain Transformer that happens to have zeros there.
+        """
+        return self.weight if self.sees is None else self.weight * self.sees
 
     def split(self, projected: Tensor) -> Tensor:
         """`(B, T, d)` to `(B, H, T, d_k)`."""
@@ -43,16 +61,16 @@ class Heads(Tapped, ABC):
 
     def project_self(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """States `(B, T, d)` to queries, keys and values `(B, H, T, d_k)`."""
-        queries, keys, values = F.linear(states, self.weight, self.bias).chunk(3, -1)
+        queries, keys, values = F.linear(states, self.projections(), self.bias).chunk(3, -1)
         return self.split(queries), self.split(keys), self.split(values)
 
     def project_queries(self, states: Tensor) -> Tensor:
         """States `(B, T, d)` to queries `(B, H, T, d_k)`."""
-        return self.split(F.linear(states, self.weight[: self.width], self.bias[: self.width]))
+        return self.split(F.linear(states, self.projections()[: self.width], self.bias[: self.width]))
 
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """States `(B, S, d)` to keys and values `(B, H, S, d_k)`."""
-        keys, values = F.linear(states, self.weight[self.width :], self.bias[self.width :]).chunk(2, -1)
+        keys, values = F.linear(states, self.projections()[self.width :], self.bias[self.width :]).chunk(2, -1)
         return self.split(keys), self.split(values)
 
     def join(self, heads: Tensor) -> Tensor:

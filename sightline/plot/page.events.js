@@ -39,22 +39,38 @@ function neighbourCell(active, key) {
 }
 
 const KEYS = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
+const spot = (event) => event.target.closest && event.target.closest("[data-side]");
+// Where the pointer is, and where it was when the keyboard took over: a word that scrolls under a pointer at rest is not
+// pointed at.
+const pointer = { place: "", resting: "" };
 
-function listen() {
-  const container = byId("panels");
-  const spot = (event) => event.target.closest && event.target.closest("[data-side]");
+function listenToPointer(container) {
+  const placeOf = (event) => `${event.clientX} ${event.clientY}`;
   const point = (active) => { hovered = active; paintAll(); };
+  document.addEventListener("pointermove", (event) => {
+    pointer.place = placeOf(event);
+    if (pointer.place !== pointer.resting) pointer.resting = "";
+  });
   container.addEventListener("pointerover", (event) => {
     if (event.pointerType === "touch") return; // a tap focuses; a hover would stay behind
+    if (placeOf(event) === pointer.resting) return;
+    pointer.place = placeOf(event);
     const element = spot(event);
     if (element || hovered) point(element ? whereIs(element) : null);
   });
   container.addEventListener("pointerleave", () => hovered && point(null));
   container.addEventListener("click", (event) => spot(event) && spot(event).focus());
+}
+
+function listenToFocus(container) {
   container.addEventListener("focusin", (event) => {
     const element = spot(event);
     focused = element ? whereIs(element) : null;
     if (element) {
+      if (element.matches(":focus-visible")) {
+        hovered = null; // the keyboard is the last to have spoken
+        pointer.resting = pointer.place;
+      }
       // One stop for the Tab key in each row of words, or in the grid.
       const group = element.closest(".words, .grid");
       group.querySelectorAll("[tabindex='0']").forEach((other) => other.setAttribute("tabindex", "-1"));
@@ -67,20 +83,37 @@ function listen() {
     focused = null;
     paintAll();
   });
+}
+
+function listenToKeys(container) {
   container.addEventListener("keydown", (event) => {
     const element = spot(event);
-    if (!element || event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key === "Escape") element.blur();
-    if (!KEYS.includes(event.key)) return;
+    if (!element || !KEYS.includes(event.key) || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     const inGrid = element.closest(".grid");
     const next = (inGrid ? neighbourCell : neighbourWord)(whereIs(element), event.key);
+    if (!next) return;
+    next.focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest", inline: "nearest" }); // all of it; by itself the browser may show a part
+  });
+  // What a word tells may lie over other words: Escape takes it away, whether pointer or keyboard has brought it.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !(hovered || focused)) return;
     hovered = null;
-    if (next) next.focus();
+    if (focused) document.activeElement.blur();
+    else paintAll();
   });
 }
 
 // ---- the page ------------------------------------------------------------------------------------------------------
+
+// While one layout after another is tried, the page must not get shorter, or the window loses its place in it.
+function keepingPlace(change) {
+  const { style, offsetHeight } = byId("panels");
+  style.minHeight = `${offsetHeight}px`;
+  change();
+  style.minHeight = "";
+}
 
 // All panels lie the same way: across if every sentence fits into one line, else in columns.
 function chooseLayout() {
@@ -96,7 +129,7 @@ function chooseLayout() {
 }
 
 function layOut() {
-  chooseLayout();
+  keepingPlace(chooseLayout);
   for (const panel of panels) {
     if (panel.matrix && state.view === "grid") sizeGrid(panel);
     else if (panel.stage) paint(panel);
@@ -125,6 +158,7 @@ function render() {
 
 function start() {
   byId("title").textContent = data.title;
+  if (data.title) document.title = `${data.title} · Sightline`;
   if (!data.sentences.length) {
     byId("controls").hidden = document.querySelector(".legend").hidden = true;
     byId("panels").append(make("p", "none", "There are no sentences to show."));
@@ -147,7 +181,7 @@ function start() {
   document.querySelectorAll("[name='view']").forEach((radio) =>
     radio.addEventListener("change", () => { state.view = radio.value; render(); }));
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
-  listen();
+  for (const listen of [listenToPointer, listenToFocus, listenToKeys]) listen(byId("panels"));
   // Firefox keeps form values over a reload; the page starts from its own.
   byId("controls").reset();
   new ResizeObserver(layOut).observe(byId("panels"));

@@ -10,7 +10,7 @@ let panels = [];
 let hovered = null; // what the pointer is on: { panel, side, index } or { panel, side: "cell", row, column }
 let focused = null; // what the keyboard is on; the pointer goes before it
 
-const STRONG = 0.52; // from this weight on, the letters on a shaded word change colour to stay readable
+const STRONG = 0.505; // from this weight on, the letters on a shaded word change colour to stay readable
 const percent = (weight) => `${Math.round(weight * 100)}%`;
 const shade = (weight) => Math.sqrt(weight);
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
@@ -80,7 +80,9 @@ function makePanel(model, index) {
   panel.root.append(make("p", "note", model.note, { dir: "auto" }));
   panel.body = make("div", "body");
   panel.readout = make("p", "readout", "", { "aria-live": "polite" });
-  panel.root.append(panel.body, panel.readout);
+  const content = make("div", "content"); // of both, so that the readout can stay in sight along the whole picture
+  content.append(panel.body, panel.readout);
+  panel.root.append(content);
   const maps = model.heads.length;
   if (maps && model.target.length && model.source.length) {
     const chosen = state.maps.get(index) || model.chosen;
@@ -90,9 +92,11 @@ function makePanel(model, index) {
       const picker = mapPicker(model, valid ? chosen : model.chosen, (value) => {
         state.maps.set(index, value);
         panel.matrix = matrix(model, value);
-        fill(panel);
-        layOut();
-        paint(panel);
+        keepingPlace(() => {
+          fill(panel);
+          layOut();
+          paint(panel);
+        });
       });
       head.append(picker);
     }
@@ -202,6 +206,9 @@ function sizeGrid(panel) {
   panel.grid.style.setProperty("--head", `${head}px`);
   panel.grid.style.setProperty("--label", `${clamp(cell - 3, 11, 15)}px`);
   panel.grid.style.gridTemplateColumns = `max-content repeat(${source.length}, ${cell}px)`;
+  // The heads stay in sight over the cells: a cell that the keyboard reaches must not stop behind them.
+  const { height, width } = panel.grid.querySelector(".corner").getBoundingClientRect();
+  panel.grid.parentElement.style.scrollPadding = `${height + 4}px 4px 4px ${width + 4}px`;
   panel.cells.forEach((element, place) => {
     const value = panel.matrix[place];
     element.textContent = cell >= 26 && value >= 0.045 ? Math.round(value * 100) : "";
@@ -273,7 +280,7 @@ function weightsOf(panel, active) {
 function tell(panel, active) {
   const { source, target } = panel.model;
   const word = (text) => make("bdi", "", text);
-  let parts = ["Point at a word, or move to it with Tab and the arrow keys."];
+  let parts = ["Point at a word, or move to it with Tab and the arrow keys; Escape lets go."];
   if (active && active.side === "cell") {
     const value = percent(weight(panel, active.row, active.column));
     parts = ["“", word(target[active.row]), "” looked at “", word(source[active.column]), `”: ${value}`];

@@ -1,0 +1,274 @@
+"""The figures of our pages, written from the records that they come from, so that nobody copies a number.
+
+    python benchmarks/readme_tables.py [--check]
+
+What stands in a page between `<!-- table: NAME -->` and `<!-- end -->` is written anew from `benchmarks/results/`. With
+`--check` nothing is written, and the exit code is 1 if a page has fallen behind its records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path("benchmarks") / "results"
+PAGES = (Path("README.md"), Path("examples/multi30k/README.md"), Path("docs/decoding/interop.md"))
+BLOCK = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+RECIPES = ("seq2seq", "bahdanau", "luong", "transformer")
+TRAINED = 30  # letters of the longest string of the copy task's training
+PEERS = {"marian": "MarianMT", "opennmt": "OpenNMT-py", "joeynmt": "JoeyNMT", "sockeye": "Sockeye"}
+SHOWN = 5  # sentences of the demo
+
+Record = Mapping[str, Any]
+
+
+# ---- what pages are made of ----
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
+    """A Markdown table whose last `numbers` columns stand to the right."""
+    rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:]])
+
+
+def paragraph(text: str) -> str:
+    """Text in lines as long as the pages' others."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def span(values: Iterable[float]) -> str:
+    """`12`, or `4 to 6`."""
+    found = sorted({f"{value:g}": value for value in values}.items(), key=lambda item: item[1])
+    return found[0][0] if len(found) == 1 else f"{found[0][0]} to {found[-1][0]}"
+
+
+def at_least(values: Iterable[float]) -> str:
+    """A share that none falls below."""
+    lowest = min(values)
+    return "100%" if lowest == 100 else f"at least {lowest:g}%"
+
+
+# ---- the records ----
+
+
+def demo(record: str) -> str:
+    """What `make demo` printed, without its progress."""
+    lines = record.splitlines()
+    heads = ("On held-out sentences:", "A few sentences:", "Where the model looked while it wrote each word:")
+    scores, sentences, looked = (lines.index(head) for head in heads)
+    end = next(place for place in range(looked, len(lines)) if lines[place].startswith("░ from"))
+    shown = [*lines[scores : sentences + 2 + SHOWN], "  …", "", *lines[looked : end + 1]]
+    minutes = re.search(r" for (\d+) minutes on ", record)
+    cores = re.search(r"(\d+) cores", lines[0])
+    assert minutes is not None
+    assert cores is not None
+    close = f"That is {minutes[1]} minutes of training from nothing on {cores[1]} CPU cores"
+    return "\n".join(["```", *shown, "```", "", f"{close} ([the whole output](benchmarks/results/demo.txt))."])
+
+
+def export(record: str) -> str:
+    """What an export tells of itself."""
+    return "\n".join(["```", *record.splitlines()[1:], "```"])
+
+
+def copy_task(record: Record) -> str:
+    """Exact copies by length: all lengths of training, the first beyond them, and the last."""
+    found = {name: record["copy"][name]["by_length"] for name in RECIPES if name in record["copy"]}
+    buckets = next(iter(found.values()))
+    inside = [place for place, bucket in enumerate(buckets) if bucket["longest"] <= TRAINED]
+    places = [*inside, len(inside), len(buckets) - 1]
+    heads = [buckets[place]["label"] for place in places]
+    heads[len(inside)] = f"longer: {heads[len(inside)]}"
+    rows = [[f"`{name}`", *(f"{lengths[place]['exact']:.1f}" for place in places)] for name, lengths in found.items()]
+    return table(["recipe", *heads], rows, len(places))
+
+
+def reverse_task(record: Record) -> str:
+    """How well strings are turned round, and where the weights lie."""
+    arms = {name: record["reverse"][name] for name in RECIPES if name in record["reverse"]}
+    *others, last = (f"`{name}`" for name in arms)
+    exact = at_least(arm["exact"] for arm in arms.values())
+    diagonal = at_least(arm["anti_diagonal"]["predicts"] for arm in arms.values())
+    lost = record["reverse"]["transformer without positions"]["exact"]
+    return paragraph(
+        f"Reversing strings of ten distinct letters, {', '.join(others)} and {last} get {exact} of unseen strings "
+        f"right, and their strongest weights lie on the anti-diagonal in {diagonal} of places. A Transformer that is "
+        f"told no positions gets {lost:g}%."
+    )
+
+
+def multi30k(record: Record) -> str:
+    """All recipes, the best last."""
+    record = {name: record[name] for name in RECIPES if name in record}
+    scores = {name: found["test2016"] for name, found in record.items()}
+    order = sorted(record, key=lambda name: scores[name]["bleu"]["value"])
+    minutes = span(found["minutes"] for found in record.values())
+    about = paragraph(
+        f"Multi30k, English to German, 29,000 image captions, {minutes} minutes of training for each recipe on "
+        f"{span(found['threads'] for found in record.values())} threads; BLEU and chrF on test2016 with beam 5 "
+        f"(`tokenize=none` on the tokenised release; `python benchmarks/multi30k.py --data DIR --minutes {minutes}`, "
+        "[results](benchmarks/results/multi30k.json)):"
+    )
+    rows = []
+    for name in order:
+        bleu = f"{scores[name]['bleu']['value']:.1f}"
+        speed = f"{round(record[name]['tokens_per_second'], -2):,.0f}"
+        rows.append(
+            [
+                f"`{name}`",
+                f"**{bleu}**" if name == order[-1] else bleu,
+                f"{scores[name]['chrf']['value']:.1f}",
+                f"{record[name]['updates']:,}",
+                span([record[name]["epochs"]]),
+                speed,
+            ]
+        )
+    heads = ["recipe", "BLEU", "chrF", "updates", "times through the data", "target tokens/s"]
+    return f"{about}\n\n{table(heads, rows, 5)}"
+
+
+def multi30k_examples(record: Record) -> str:
+    """What the configurations under examples/ come to."""
+    rows = [
+        [
+            f"`{name}.yaml`",
+            f"{found['bleu']['value']:.2f}",
+            f"{found['chrf']['value']:.2f}",
+            f"{found['updates']:,}",
+            f"{found['minutes']:.0f}",
+        ]
+        for name, found in record.items()
+        if "bleu" in found
+    ]
+    return table(["configuration", "BLEU", "chrF", "updates", "minutes"], rows, 4)
+
+
+def big_corpus(record: Record) -> str:
+    """Memory, which does not follow the corpus. Its seconds are told in the record, with the machine's load."""
+    rows = []
+    for name, run in record["runs"].items():
+        own = [memory["own"] for memory in run["megabytes_after_updates"].values()]
+        peaks = run["peak_megabytes"]
+        before = max(peak["own_with_helpers"] for phase, peak in peaks.items() if phase != "training")
+        after = [own[0], own[len(own) // 2], own[-1], peaks["training"]["own_with_helpers"]]
+        rows.append([name, *(f"{value:,} MB" for value in (before, *after))])
+    updates = list(next(iter(record["runs"].values()))["megabytes_after_updates"])
+    moments = [f"after update {updates[place]}" for place in (0, len(updates) // 2, -1)]
+    about = paragraph(
+        f"{record['pairs']:,} made-up pairs, {record['corpus_megabytes']:,} MB of text: the program's own memory, its "
+        f"helpers' with it (`{record['command']}`, [results](benchmarks/results/big_corpus.json)). The token ids, "
+        f"{sum(record['cache_megabytes'].values()):,} MB, stay on the disk and are mapped."
+    )
+    heads = ["run", "until it trains, highest", *moments, "in training, highest"]
+    return f"{about}\n\n{table(heads, rows, 5)}"
+
+
+def training_speed(record: Record) -> str:
+    """Sightline beside the fastest peer of each size."""
+    settings = record["settings"]
+    about = paragraph(
+        f"Target tokens a second in training, medians of {settings['rounds']} alternating rounds on the same batches "
+        f"of {settings['batch_tokens']:,} tokens, {settings['threads']} threads, fp32 (`{record['command']}`, "
+        "[all contenders](benchmarks/results/training_speed.md)):"
+    )
+    rows = []
+    for size in record["sizes"].values():
+        contenders = size["contenders"]
+        speeds = {name: found["tokens_per_second"] for name, found in contenders.items()}
+        fastest = max((name for name in speeds if name in PEERS), key=speeds.__getitem__)
+        for name in (name for name in speeds if name not in PEERS and name.startswith("sightline")):
+            feeding = " (with input feeding, as the peers')" if name != "sightline" else ""
+            tuned = contenders[name]["times_tuned_loop"]
+            rows.append(
+                [
+                    size["what"] + feeding,
+                    f"{speeds[name]:,.0f}",
+                    f"{PEERS[fastest]}: {speeds[fastest]:,.0f}",
+                    f"**{contenders[name]['times_fastest_peer']:.2f}**",
+                    "-" if tuned is None else f"{tuned:.2f}",
+                ]
+            )
+    heads = ["model", "Sightline", "fastest peer", "times the peer", "times a loop tuned by hand"]
+    return f"{about}\n\n{table(heads, rows, 4)}"
+
+
+def startup(record: Record) -> str:
+    """How soon the program answers."""
+    first = {kind: record[kind]["median"]["the first update"] for kind in ("cold", "warm")}
+    return paragraph(
+        f"`sightline --help` answers in {record['help']['median']:.2f} s; from the command to the first update on the "
+        f"bundled corpus it takes {first['cold']:.1f} s with an empty cache and {first['warm']:.1f} s with a full one "
+        f"(medians, `{record['command']}`, [results](benchmarks/results/startup.json))."
+    )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where a block's figures lie, and how they are told."""
+
+    record: str
+    told: Callable[[Any], str]
+
+
+BLOCKS = {
+    "demo": Block("demo.txt", demo),
+    "export": Block("export_int8.txt", export),
+    "copy": Block("toy_tasks.json", copy_task),
+    "reverse": Block("toy_tasks.json", reverse_task),
+    "multi30k": Block("multi30k.json", multi30k),
+    "multi30k_examples": Block("multi30k_examples.json", multi30k_examples),
+    "big_corpus": Block("big_corpus.json", big_corpus),
+    "training_speed": Block("training_speed.json", training_speed),
+    "startup": Block("startup.json", startup),
+}
+
+
+# ---- pages ----
+
+
+def told(name: str, results: Path) -> str:
+    """One block as its record has it; a record that is not there yet is said to be missing."""
+    if name not in BLOCKS:
+        raise SystemExit(f"there is no table '{name}': tables are {', '.join(BLOCKS)}")
+    path = results / BLOCKS[name].record
+    if not path.exists():
+        return f"Not recorded yet: `benchmarks/{path.stem}.py` makes the record."
+    text = path.read_text(encoding="utf-8")
+    return BLOCKS[name].told(json.loads(text) if path.suffix == ".json" else text)
+
+
+def rewritten(page: str, results: Path) -> str:
+    """A page with all of its blocks as the records have them."""
+    if page.count("<!-- table: ") != len(BLOCK.findall(page)):
+        raise SystemExit("a table is not closed: it goes from `<!-- table: NAME -->` to `<!-- end -->`")
+    return BLOCK.sub(lambda block: f"{block[1]}{told(block[2], results)}\n{block[4]}", page)
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    """Writes or checks the pages; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page has fallen behind")
+    check = parser.parse_args(arguments).check
+    behind = False
+    for page in PAGES:
+        old = (root / page).read_text(encoding="utf-8")
+        new = rewritten(old, root / RESULTS)
+        if new != old:
+            behind = True
+            print(f"{page}: {'has fallen behind its records' if check else 'written anew'}")
+            if not check:
+                (root / page).write_text(new, encoding="utf-8")
+    return int(check and behind)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
