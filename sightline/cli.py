@@ -13,7 +13,7 @@ import typer
 
 from sightline import __version__
 from sightline.cli_exchange import export, import_model
-from sightline.cli_runs import average, report, train
+from sightline.cli_runs import average, convert, report, train
 from sightline.cli_score import score
 from sightline.cli_translate import translate
 from sightline.console import bar, run, say, watched
@@ -248,6 +248,7 @@ def read_sources(path: Path) -> list[str]:
 
 app.command()(score)
 app.command()(average)
+app.command()(convert)
 app.command()(report)
 app.command()(export)
 app.command("import")(import_model)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
+from sightline.efficient import CrossAttention, LinearConfig, LshConfig, SelfAttention, check_efficient
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
 from sightline.mistakes import explain
@@ -52,6 +53,7 @@ class EncoderConfig(Section):
     kernel: int = Field(3, ge=1, description="convolution: positions one filter sees (odd)")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
+    attention: SelfAttention = Field("full", description="transformer: full, lsh or linear; for long sources")
 
 
 class AttentionConfig(Section):
@@ -90,6 +92,8 @@ class DecoderConfig(Section):
     input_feeding: bool = Field(True, description="luong: the attentional vector enters the next step")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
+    attention: SelfAttention = Field("full", description="transformer: to what was written; full, lsh or linear")
+    cross_attention: CrossAttention = Field("full", description="transformer: to the memory; full or linear")
 
 
 class ModelConfig(Section):
@@ -115,9 +119,13 @@ class ModelConfig(Section):
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = Field(
         "relu", description="transformer: feed-forward's"
     )
+    feedforward_chunk: int | None = Field(None, ge=1, description="transformer: positions at once in feed-forward")
+    reversible: bool = Field(False, description="transformer: compute activations again instead of keeping them")
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
+    lsh: LshConfig = Field(default_factory=LshConfig, description=LshConfig.__doc__)
+    linear: LinearConfig = Field(default_factory=LinearConfig, description=LinearConfig.__doc__)
 
 
 class TrainingConfig(Section):
@@ -260,6 +268,8 @@ ONLY_IN = {
     "decoder.context": ("seq2seq",),
     "decoder.readout_state": ("bahdanau",),
     "decoder.input_feeding": ("luong",),
+    "decoder.attention": ("transformer",),
+    "decoder.cross_attention": ("transformer",),
 }
 # Ends of files that hold text: someone left out the option before it.
 NO_YAML = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx", ".gz", ".zst", ".txt")
@@ -306,6 +316,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
     _check_heard(config.model, where)
     check_blocks(config.model, where)
+    check_efficient(config.model, where)
     return config
 
 

@@ -182,9 +182,7 @@ class TransformerEncoderLayer(nn.Module):
     def sublayers(self, mask: Tensor | None) -> list[Sublayer]:
         """The same in its parts."""
         return [
-            Sublayer(
-                self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, mask=mask)
-            ),
+            Sublayer(self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, mask=mask)),
             Sublayer(self.around_feedforward, self.feedforward, lambda x, memory: self.feedforward(x)),
         ]
 

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention import scores
-from sightline.attention.masks import block_mask
-from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Batch, Memory, Tokens
 from sightline.config import ModelConfig
@@ -37,8 +35,8 @@ from sightline.encoders import (
     TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
-from sightline.heads import seen_blocks
-from sightline.layers import Embedding, FeedForward
+from sightline.layer_parts import make_feedforward, make_heads, make_self_attention
+from sightline.layers import Embedding
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.search.protocol import Step
@@ -197,13 +195,13 @@ def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         )
     layers = []
     for _ in range(number(decoder.layers)):
-        attention = make_heads(config, width, number(decoder.heads))
-        cross = make_heads(config, width, number(decoder.heads))
-        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
+        attention = make_self_attention(config, decoder.attention, width, number(decoder.heads), len(layers))
+        cross = make_heads(config, decoder.cross_attention, width, number(decoder.heads))
+        feedforward = make_feedforward(config, width, number(decoder.feedforward))
         layers.append(
             TransformerDecoderLayer(attention, cross, feedforward, config.norm, config.norm_position, config.dropout)
         )
-    stack = TransformerDecoder(layers, config.norm, config.norm_position)
+    stack = TransformerDecoder(layers, config.norm, config.norm_position, config.reversible)
     return EncoderDecoder(source, target, encoder, stack, make_output(config, width, target))
 
 
@@ -252,20 +250,6 @@ def make_positions(config: ModelConfig, width: int) -> Positions | None:
     return SinusoidalPositions(width) if config.positions == "sinusoidal" else None
 
 
-def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttention:
-    """Multi-head attention, or a clear error when its heads, or the blocks they see, do not divide the width."""
-    if width % heads:
-        raise SightlineError(f"{heads} attention heads do not divide the width {width}: choose a divisor of it")
-    count = config.attention.blocks
-    if width % count:
-        raise SightlineError(
-            f"model.attention.blocks={count} does not divide the width {width}: choose a divisor of it"
-        )
-    seen = seen_blocks(config.attention, heads)
-    sees = None if seen is None else block_mask(width, seen, count)
-    return MultiHeadAttention(width, heads, config.attention_dropout, sees)
-
-
 def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
     """The encoder the config names, for embeddings `inputs` wide."""
     encoder, dropout = config.encoder, config.dropout
@@ -285,15 +269,15 @@ def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
             )
         stack = [
             TransformerEncoderLayer(
-                make_heads(config, inputs, number(encoder.heads)),
-                FeedForward(inputs, number(encoder.feedforward), config.activation, config.activation_dropout),
+                make_self_attention(config, encoder.attention, inputs, number(encoder.heads), layer),
+                make_feedforward(config, inputs, number(encoder.feedforward)),
                 config.norm,
                 config.norm_position,
                 dropout,
             )
-            for _ in range(layers)
+            for layer in range(layers)
         ]
-        return TransformerEncoder(stack, config.norm, config.norm_position)
+        return TransformerEncoder(stack, config.norm, config.norm_position, config.reversible)
     return RecurrentEncoder(
         encoder.kind, inputs, number(encoder.width), layers, encoder.bidirectional, encoder.reverse, dropout
     )

@@ -1,7 +1,7 @@
-"""Linear attention: the softmax's place is taken by a product of features (Katharopoulos et al. 2020; T2R: Kasai 2021).
+"""Linear attention: a product of features instead of a softmax (Katharopoulos et al. 2020; T2R: Kasai et al. 2021).
 
-`o_t = φ(q_t)ᵀ Σ_s φ(k_s) v_sᵀ / φ(q_t)ᵀ Σ_s φ(k_s)`. The sums do not know the query, so they are made once; in a decoder
-they run along with the text, and are all that it carries: linear attention is a recurrent network.
+`o_t = φ(q_t)ᵀ Σ_s φ(k_s) v_sᵀ / φ(q_t)ᵀ Σ_s φ(k_s)`. The sums do not know the query, so they are made once. In a
+decoder they run along with the text, and are all that it carries: linear attention is a recurrent network.
 Shapes: B sentences, K hypotheses a sentence, R = B * K rows, H heads, T queries, S keys, d width, d_k and d_v widths of
 a head, f features, n chunks of c positions.
 """

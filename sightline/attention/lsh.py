@@ -69,8 +69,11 @@ def _factors(buckets: int) -> list[int]:
 
 
 class Sorted(NamedTuple):
-    """One sorting a round: `order` `(B, H, n, L)` tells the position at each place, `places` the place of each position,
-    `chunks` the chunk that a position comes into, `buckets` its bucket."""
+    """One sorting a round, `(B, H, n, L)` each.
+
+    `order` tells the position at each place; `places` the place of each position, `chunks` its chunk, `buckets` its
+    bucket.
+    """
 
     order: Tensor
     places: Tensor
@@ -164,7 +167,7 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 def window(chunks: Tensor) -> Tensor:
-    """`(…, C, m, x)` to what each chunk sees, `(…, C, 2m, x)`: the chunk before, zeros before the first, and its own."""
+    """`(…, C, m, x)` to what each chunk sees, `(…, C, 2m, x)`: the one before (zeros before the first) and its own."""
     if chunks.size(-3) == 1:
         return chunks
     return torch.cat([F.pad(chunks[..., :-1, :, :], (0, 0, 0, 0, 1, 0)), chunks], -2)

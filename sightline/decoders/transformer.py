@@ -49,9 +49,7 @@ class TransformerDecoderLayer(nn.Module):
     def sublayers(self, mask: Tensor | None) -> list[Sublayer]:
         """The same in its parts."""
         return [
-            Sublayer(
-                self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, causal=True)
-            ),
+            Sublayer(self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, causal=True)),
             Sublayer(self.around_cross, self.cross, lambda x, memory: self.cross(x, memory, mask)),
             Sublayer(self.around_feedforward, self.feedforward, lambda x, memory: self.feedforward(x)),
         ]

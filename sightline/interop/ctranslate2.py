@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sightline.config import AlignmentConfig, ModelConfig, RunConfig
+from sightline.efficient import unusual
 from sightline.files import make_folder, write_bytes
 from sightline.folder import ModelFiles, Tokenizers, weights_file
 from sightline.interop import weights as tensors
@@ -74,7 +75,7 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"a recurrent decoder ({config.recipe})"
     if config.encoder.kind != "transformer":
         return f"an encoder that is no transformer ({config.encoder.kind})"
-    return None
+    return unusual(config)
 
 
 def convert(
