@@ -47,25 +47,26 @@ def buckets_for(lengths: Tensor, chunk: int) -> Tensor:
 def hashes(vectors: Tensor, buckets: int, rounds: int, seed: int) -> Tensor:
     """Buckets of vectors `(B, H, L, d_k)` in each round, `(B, H, n, L)`: the largest entry of `[x R; -x R]`.
 
-    R is random, and always the same for a seed and a number of buckets, 1 or an even one.
+    R is random, and always the same for a seed and a number of buckets, a power of two.
     """
     batch, heads, length, width = vectors.shape
     generator = torch.Generator().manual_seed(seed)
     found = torch.zeros(batch, heads, rounds, length, dtype=torch.long, device=vectors.device)
-    for size in _factors(buckets):
+    for size in factors(buckets):
         rotations = torch.randn(heads, rounds, width, size // 2, generator=generator).to(vectors)
         turned = vectors.detach()[:, :, None] @ rotations  # (B, H, n, L, b/2)
         found = found * size + torch.cat([turned, -turned], -1).argmax(-1)
     return found
 
 
-def _factors(buckets: int) -> list[int]:
+def factors(buckets: int) -> list[int]:
+    """The hashes that so many buckets, a power of two, are made of: none, one or two."""
     if buckets == 1:
         return []
-    if buckets <= MOST_AT_ONCE or buckets % 4:
+    if buckets <= MOST_AT_ONCE:
         return [buckets]
-    first = 2 ** round(buckets.bit_length() / 2)
-    return [first, buckets // first] if buckets % first == 0 and (buckets // first) % 2 == 0 else [buckets]
+    power = buckets.bit_length() - 1
+    return [2 ** (power - power // 2), 2 ** (power // 2)]
 
 
 class Sorted(NamedTuple):
