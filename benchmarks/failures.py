@@ -86,11 +86,12 @@ def damaged(one: Translation, kind: str, generator: random.Random) -> str:
 
 
 def read(
-    translator: Translator, pairs: Sequence[tuple[str, str]], alignments: Sequence[AlignmentConfig]
+    translator: Translator, pairs: Sequence[tuple[str, str | list[int]]], alignments: Sequence[AlignmentConfig]
 ) -> list[Translation]:
-    """Given translations as the model sees them, once with the attention of each of `alignments`."""
+    """Given translations, as text or ids, as the model sees them: once with the attention of each of `alignments`."""
     result = []
-    for (source, text), seen in zip(pairs, translator.force(list(pairs)), strict=True):
+    for (source, target), seen in zip(pairs, translator.force(pairs), strict=True):
+        text = target if isinstance(target, str) else translator.files.tokenizers.target.decode(target)
         tokens = [str(place) for place in range(len(seen.token_log_probs) - 1)]
         plain = Translation(source, text, 0.0, sum(seen.token_log_probs), [], tokens, seen.token_log_probs, True)
         plain = replace(plain, words=seen.target_words, source_words=seen.source_words)
@@ -106,7 +107,7 @@ def sets(translator: Translator, pairs: Sequence[Pair]) -> Sets:
     worth = [one for one in sound if len(one.text.split()) >= LEAST_WORDS]
     bad = {kind: [(one.source, damaged(one, kind, generator)) for one in worth] for kind in DAMAGES}
     each = [AlignmentConfig(layer=layer) for layer in range(layers)]
-    seen = read(translator, [(one.source, one.text) for one in sound], each)
+    seen = read(translator, [(one.source, one.ids) for one in sound], each)
     views = {f"layer {layer}": seen[layer::layers] for layer in range(layers)}
     references = [Translation(*pair, 0.0, 0.0, [], [], [], True) for pair in pairs]
     damage = {kind: read(translator, made, [own]) for kind, made in bad.items()}

@@ -3,8 +3,8 @@
     python benchmarks/long_inputs.py [--parts growth,duplication] [--lengths 256,512,…,16384] [--threads 1]
         [--trained full,lsh-4,lsh-2,lsh-1] [--length 256] [--steps 3000]
 
-growth: one encoder layer of width 256 with 4 heads reads one sequence, forward alone and forward and backward, each in a
-process of its own, so that its highest memory is its own too. Full attention goes through torch's fused kernel, as it
+growth: one encoder layer of width 256 with 4 heads reads one sequence, forward alone and forward and backward, each in
+a process of its own, so that its highest memory is its own too. Full attention goes through torch's fused kernel, as it
 does in a model. About 15 minutes on one processor with lengths up to 16,384.
 duplication: a one-layer model learns 0w0w with each attention and is looked at with all of them, beside the paper's
 table. With strings of 256 symbols and 3,000 updates about 15 minutes for each attention on one processor; the paper has
@@ -37,12 +37,12 @@ REPEATS = 3
 
 
 def measure(kind: str, length: int, repeats: int = REPEATS, width: int = WIDTH, heads: int = HEADS) -> dict[str, Any]:
-    """One layer in this process: median seconds, and bytes by which its highest memory exceeds what was there before."""
+    """One layer in this process: median seconds, and bytes by which its highest memory exceeds that before."""
     import torch
 
     from sightline.config import build_config
-    from sightline.layer_parts import make_feedforward, make_self_attention
     from sightline.encoders import TransformerEncoderLayer
+    from sightline.layer_parts import make_feedforward, make_self_attention
     from sightline.performance import peak_memory
 
     torch.manual_seed(1)
@@ -138,9 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from benchmarks.duplication import Size, table
 
         torch.set_num_threads(options.threads)
-        size = replace(
-            Size(), length=options.length, chunk=options.chunk, steps=options.steps, batch=options.batch
-        )
+        size = replace(Size(), length=options.length, chunk=options.chunk, steps=options.steps, batch=options.batch)
         rows = table(options.trained.split(","), size, options.seed, say)
         record(options.results, "duplication", {"size": asdict(size), "trained_with": rows}, given)
 

@@ -90,7 +90,7 @@ def draw(arms: dict[str, Any], path: Path) -> None:
 
     panels = {
         label: {name: [(row["length"], row[key]) for row in arm["steps"]] for name, arm in arms.items()}
-        for label, key in (("tokens a second", "tokens_per_second"), ("numbers a sentence carries", "numbers_a_sentence"))
+        for label, key in (("tokens a second", "tokens_per_second"), ("numbers carried", "numbers_a_sentence"))
     }
     growth_figure(panels, path, "target length", "Decoding before and after conversion")
 

@@ -75,9 +75,7 @@ def translate(
         bool, option("Translate such lines once more with safer settings; both are kept.", QUALITY, "--retry")
     ] = False,
     engine: Annotated[str, option("ctranslate2, pytorch, or auto: the fastest that can do it.", MACHINE)] = "auto",
-    compute: Annotated[
-        str | None, option("What CTranslate2 computes in: float32, or int8, which is faster.", MACHINE)
-    ] = None,
+    compute: Annotated[str | None, option("What to compute in: float32, or int8, which is faster.", MACHINE)] = None,
     no_shortlist: Annotated[
         bool, option("Search the whole vocabulary, whatever shortlist the export has.", MACHINE, "--no-shortlist")
     ] = False,

@@ -10,7 +10,7 @@ from sightline.errors import SightlineError
 from sightline.sections import Section
 
 if TYPE_CHECKING:
-    from sightline.config import ModelConfig
+    from sightline.architecture import ModelConfig
 
 SelfAttention = Literal["full", "lsh", "linear"]
 CrossAttention = Literal["full", "linear"]

@@ -16,9 +16,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from sightline.attention.kinds import SelfAttention
 from sightline.attention.masks import padding_mask
 from sightline.batch import Final, Memory
-from sightline.layers import Dropout, FeedForward, Residual, Stack, make_norm, start_small
+from sightline.layers import Dropout, FeedForward, Residual, make_norm, start_small
 from sightline.recurrence import scan
 from sightline.reversible import Sublayer, pass_through
+from sightline.stack import Stack
 
 
 class Encoder(nn.Module, ABC):

@@ -37,7 +37,7 @@ class Thresholds:
     of the source. Of a long text the repetitions must be `repeated_share` at least, and those in a row must
     have `repeated_characters` in all (a laugh has fewer). `stutters`: so often one to four letters stand in a row.
     `unseen`, `dropped`: a source word that got less than `unseen` of the average word's attention was not seen; so
-    large a share of unseen words is flagged.
+    large a share of unseen words is flagged, if it is more than one word.
     `copied`: share of the words that stand in the source as well. `foreign`: share of the words that are typical of
     the source's language, or of the letters in another script. Both look at sentences of `least_words` and more,
     names and numbers not counted.
@@ -52,8 +52,8 @@ class Thresholds:
     repeated_characters: int = 6
     stutters: int = 6
     unseen: float = 0.1
-    dropped: float = 0.4
-    copied: float = 0.5
+    dropped: float = 0.25
+    copied: float = 0.65
     foreign: float = 0.3
     least_words: int = 3
     shortest: float = 0.25
@@ -168,7 +168,7 @@ def _dropped(one: Translation, expectations: Expectations) -> Flag | None:
     mass = one.weights.sum(0)  # (source words,)
     unseen = np.flatnonzero(mass < limits.unseen * mass.mean())
     share = len(unseen) / len(mass)
-    if share < limits.dropped:
+    if len(unseen) < 2 or share < limits.dropped:  # an article may well get none
         return None
     words = ", ".join(f"'{one.source_words[place]}'" for place in unseen[:SHOWN_WORDS])
     more = ", …" if len(unseen) > SHOWN_WORDS else ""

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline import links
-from sightline.config import AlignmentConfig, ModelConfig
+from sightline.architecture import ModelConfig
+from sightline.config import AlignmentConfig
 from sightline.errors import SightlineError
 from sightline.folder import Tokenizers
 from sightline.text import EOS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
-    from sightline.config import AttentionConfig, ModelConfig
+    from sightline.architecture import AttentionConfig, ModelConfig
 
 
 def check_blocks(model: ModelConfig, where: str) -> None:

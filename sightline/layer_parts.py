@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from sightline.architecture import ModelConfig
 from sightline.attention.kinds import CrossAttention, SelfAttention
 from sightline.attention.linear import EluFeatures, Features, LinearAttention, ReluFeatures
 from sightline.attention.lsh import LshAttention, Settings
 from sightline.attention.masks import block_mask
 from sightline.attention.multihead import MultiHeadAttention
-from sightline.config import ModelConfig
 from sightline.errors import SightlineError
 from sightline.heads import seen_blocks
 from sightline.layers import FeedForward

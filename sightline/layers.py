@@ -3,9 +3,8 @@
 Shapes: B sentences, T positions, d width, f inner width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,27 +12,6 @@ from torch.nn import functional as F
 
 from sightline.positions import Positions
 from sightline.randomness import dropout, dropout_factors
-
-M = TypeVar("M", bound=nn.Module)
-
-
-class Stack(nn.Module, Generic[M]):
-    """Layers of one kind. torch's `ModuleList` forgets their type, so that every use would need a cast."""
-
-    def __init__(self, layers: Iterable[M]) -> None:
-        super().__init__()
-        for number, layer in enumerate(layers):
-            self.add_module(str(number), layer)
-
-    def __getitem__(self, number: int) -> M:
-        return cast(M, self._modules[str(number)])
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[M]:
-        return (cast(M, layer) for layer in self._modules.values())
-
 
 gelu_tanh = partial(F.gelu, approximate="tanh")
 

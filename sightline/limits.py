@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.config import ModelConfig
+from sightline.architecture import ModelConfig
 
 UNLIMITED = 10**9
 

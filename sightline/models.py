@@ -1,22 +1,30 @@
 """Recipes: plain functions that put parts together.
 
-Shapes: B sentences, S source positions, T target positions, R hypotheses, V vocabulary.
+Shapes: B sentences, S source positions, T target positions, R hypotheses, V vocabulary, u width of what a step needs of
+a token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from sightline.attention import scores
-from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
+from sightline.architecture import ModelConfig
+from sightline.assembly import (
+    embeddings,
+    make_attention,
+    make_bridge,
+    make_encoder,
+    make_output,
+    make_penalties,
+    number,
+)
 from sightline.batch import Batch, Memory, Tokens
-from sightline.config import ModelConfig
 from sightline.decoders import (
     BahdanauDecoder,
-    Bridge,
     CellStack,
     Decoder,
     FixedContextDecoder,
@@ -25,20 +33,14 @@ from sightline.decoders import (
     TransformerDecoder,
     TransformerDecoderLayer,
 )
-from sightline.decoders.base import backward_state, last_state, mean_state, top_state
 from sightline.encoders import (
-    ConvolutionalEncoder,
     Encoder,
-    PositionEncoder,
-    RecurrentEncoder,
-    TransformerEncoder,
-    TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
 from sightline.layer_parts import make_feedforward, make_heads, make_self_attention
 from sightline.layers import Embedding
+from sightline.losses import Penalty
 from sightline.outputs import Output
-from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.search.protocol import Step
 from sightline.state import State
 from sightline.text import BOS, EOS, PAD, Sizes
@@ -49,6 +51,8 @@ TOKENS_AT_ONCE = 1024
 class EncoderDecoder(nn.Module):
     """Reads a source, writes a target: `loss` for training, `start` and `step` for search."""
 
+    table: Tensor | None
+
     def __init__(
         self,
         source_embedding: Embedding,
@@ -57,13 +61,18 @@ class EncoderDecoder(nn.Module):
         decoder: Decoder,
         output: Output,
         smoothing: float = 0.0,
+        penalties: Mapping[str, tuple[float, Penalty]] | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output = encoder, decoder, output
         self.smoothing = smoothing
+        penalties = penalties or {}
+        self.penalties = nn.ModuleDict({name: penalty for name, (_, penalty) in penalties.items()})
+        self.loss_weights = {"cross_entropy": 1.0} | {name: weight for name, (weight, _) in penalties.items()}
         self.pad, self.bos, self.eos = PAD, BOS, EOS
         self.precision = torch.float32  # of the products in `loss`
+        self.register_buffer("table", None, persistent=False)  # (V, u), see `tabulate`
 
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
@@ -76,15 +85,26 @@ class EncoderDecoder(nn.Module):
         first = torch.full_like(targets.ids[:, :1], self.bos)
         return torch.cat([first, targets.ids[:, :-1]], 1)
 
-    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        """Sums over real target tokens, and their count: the smoothed loss and the plain one."""
+    def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
+        """Sums over real target tokens, and their count: the smoothed loss, the plain one, and the penalties'.
+
+        `loss_weights` tells what of it to minimise.
+        """
         assert batch.targets is not None
         real = batch.targets.mask
         with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
-            decoded = self.decoder(self.encode(batch), self.target_embedding(self.shifted(batch.targets)))
+            memory = self.encode(batch)
+            decoded = self.decoder(memory, self.target_embedding(self.shifted(batch.targets)))
         targets = batch.targets.ids[real]
         smoothed, plain = self.output.nll(decoded.features[real], targets, self.smoothing)
-        return {"cross_entropy": (smoothed, targets.numel()), "nll": (plain, targets.numel())}
+        losses: dict[str, tuple[Tensor, Tensor | int]] = {
+            "cross_entropy": (smoothed, targets.numel()),
+            "nll": (plain, targets.numel()),
+        }
+        if self.penalties and decoded.weights is not None:
+            weights = decoded.weights.float()
+            losses |= {name: penalty(weights, real, memory) for name, penalty in self.penalties.items()}
+        return losses
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
@@ -109,9 +129,25 @@ class EncoderDecoder(nn.Module):
 
     def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """One token a row, `(R,)`: features `(R, d)`, the next state, and weights `(R, S)` or None."""
-        embedded = self.target_embedding(tokens[:, None], offset=state.position)[:, 0]
-        decoded = self.decoder.step(embedded, state)
+        if self.table is not None:
+            decoded = self.decoder.go_on(F.embedding(tokens, self.table), state)
+        else:
+            decoded = self.decoder.step(self.target_embedding(tokens[:, None], offset=state.position)[:, 0], state)
         return decoded.features, decoded.state, decoded.weights
+
+    @torch.no_grad()
+    def tabulate(self, most: int) -> None:
+        """Lets steps look up what they need of a token, instead of working it out; for a model that learns no more.
+
+        Nothing is done where a token's position counts as well, nor for a table of more than `most` numbers.
+        """
+        embedding = self.target_embedding
+        if embedding.positions is not None:
+            return
+        ids = torch.arange(embedding.weight.size(0), device=embedding.weight.device)
+        width = self.decoder.of_tokens(embedding(ids[None, :1])).size(-1)
+        if len(ids) * width <= most:
+            self.table = self.decoder.of_tokens(embedding(ids[None]))[0]
 
     def step(self, tokens: Tensor, state: State) -> Step:
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""
@@ -157,7 +193,14 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
         config.decoder.readout_state,
         config.dropout,
     )
-    return EncoderDecoder(source, target, encoder, decoder, make_output(config, decoder.width, target))
+    return EncoderDecoder(
+        source,
+        target,
+        encoder,
+        decoder,
+        make_output(config, decoder.width, target),
+        penalties=make_penalties(config, encoder.width),
+    )
 
 
 def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
@@ -178,7 +221,14 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     decoder = LuongDecoder(
         cells, make_bridge(config, encoder, cells), attention, encoder.width, feeding, config.dropout
     )
-    return EncoderDecoder(source, target, encoder, decoder, make_output(config, width, target))
+    return EncoderDecoder(
+        source,
+        target,
+        encoder,
+        decoder,
+        make_output(config, width, target),
+        penalties=make_penalties(config, encoder.width),
+    )
 
 
 def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
@@ -211,135 +261,6 @@ RECIPES: dict[str, Callable[[ModelConfig, Sizes], EncoderDecoder]] = {
     "luong": luong,
     "transformer": transformer,
 }
-
-
-def number(value: int | None) -> int:
-    """A size that must have been chosen by now."""
-    if value is None:
-        raise SightlineError("the configuration leaves a size of the model open (null): sightline.sizes chooses them")
-    return value
-
-
-def embeddings(config: ModelConfig, sizes: Sizes) -> tuple[Embedding, Embedding]:
-    """The source's and the target's, one object where they are tied.
-
-    Positions go where no recurrence tells them: to every source but a recurrent encoder's, and to the target of a
-    transformer.
-    """
-    width = number(config.embedding)
-    recurrent = config.encoder.kind in ("lstm", "gru", "rnn")
-    source_positions = None if recurrent else make_positions(config, width)
-    target_positions = make_positions(config, width) if config.recipe == "transformer" else None
-
-    def make(vocabulary: int, positions: Positions | None) -> Embedding:
-        return Embedding(vocabulary, width, PAD, positions, config.dropout)
-
-    source = make(sizes.source, source_positions)
-    target = make(sizes.target, target_positions)
-    if config.tie == "all":
-        if not sizes.joint:
-            raise SightlineError("model.tie=all needs one vocabulary for both sides: set text.joint=true or tie=output")
-        source.weight = target.weight
-    return source, target
-
-
-def make_positions(config: ModelConfig, width: int) -> Positions | None:
-    """The positions the config names."""
-    if config.positions == "learned":
-        return LearnedPositions(width, config.max_positions)
-    return SinusoidalPositions(width) if config.positions == "sinusoidal" else None
-
-
-def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
-    """The encoder the config names, for embeddings `inputs` wide."""
-    encoder, dropout = config.encoder, config.dropout
-    if encoder.kind == "positions":
-        return PositionEncoder(inputs)
-    layers = number(encoder.layers)
-    if encoder.kind == "convolution":
-        if encoder.kernel % 2 == 0:
-            raise SightlineError(
-                f"model.encoder.kernel={encoder.kernel}: choose an odd number, so that it has a middle"
-            )
-        return ConvolutionalEncoder(inputs, number(encoder.width), layers, encoder.kernel, dropout)
-    if encoder.kind == "transformer":
-        if encoder.width not in (None, inputs):
-            raise SightlineError(
-                f"model.encoder.width={encoder.width}: in a transformer it is model.embedding ({inputs})"
-            )
-        stack = [
-            TransformerEncoderLayer(
-                make_self_attention(config, encoder.attention, inputs, number(encoder.heads), layer),
-                make_feedforward(config, inputs, number(encoder.feedforward)),
-                config.norm,
-                config.norm_position,
-                dropout,
-            )
-            for layer in range(layers)
-        ]
-        return TransformerEncoder(stack, config.norm, config.norm_position, config.reversible)
-    return RecurrentEncoder(
-        encoder.kind, inputs, number(encoder.width), layers, encoder.bidirectional, encoder.reverse, dropout
-    )
-
-
-def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Bridge:
-    """How the encoder's end becomes the decoder's beginning; `backward` asks for Bahdanau's choice if there is one."""
-    recurrent = isinstance(encoder, RecurrentEncoder)
-    kind = config.encoder.kind
-    width = encoder.width
-    alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
-    summarise: Callable[[Memory], Tensor] | None
-    if recurrent and backward and config.encoder.bidirectional:
-        summarise, width = backward_state, encoder.width // 2
-    elif alike:
-        summarise = None
-    elif recurrent:
-        summarise = top_state
-    else:
-        fixed = config.recipe == "seq2seq" and config.decoder.context == "last"
-        summarise = last_state if fixed else mean_state
-    return Bridge(summarise, width, cells.layers, cells.width, cells.has_cell)
-
-
-def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
-    """The score and the span the config names."""
-    attention = config.attention
-    score = make_score(config, query_width, key_width)
-    if attention.span == "local-m":
-        return LocalMonotonicAttention(score, attention.window, config.attention_dropout)
-    if attention.span == "local-p":
-        return LocalPredictiveAttention(score, query_width, attention.window, config.attention_dropout)
-    return GlobalAttention(score, config.attention_dropout)
-
-
-def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.Score:
-    """The score function the config names, for queries and keys of these widths."""
-    name = config.attention.score
-    if name in ("dot", "scaled_dot", "cosine") and query_width != key_width:
-        raise SightlineError(
-            f"model.attention.score={name} needs queries and keys of one width, but the decoder's are {query_width} "
-            f"and the encoder's {key_width} wide: set model.decoder.width={key_width}, or choose bilinear or additive"
-        )
-    if name == "bilinear":
-        return scores.Bilinear(query_width, key_width)
-    if name == "additive":
-        return scores.Additive(query_width, key_width, config.attention.width or query_width)
-    if name == "location":
-        return scores.Location(query_width, config.attention.max_source)
-    return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()
-
-
-def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
-    """The output layer, its matrix the target embedding's where the config ties them."""
-    if config.tie == "none":
-        return Output(width, target.weight.size(0))
-    if width != target.width:
-        raise SightlineError(
-            f"model.tie={config.tie} shares the embedding ({target.width} wide) with the output layer ({width} wide): "
-            f"set model.embedding={width} or model.tie=none"
-        )
-    return Output(width, target.weight.size(0), target.weight, target.padding)
 
 
 def build_model(config: ModelConfig, sizes: Sizes, smoothing: float = 0.0) -> EncoderDecoder:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sightline.int8 import Int8Product
+
 # Large enough for a good matrix product, small enough that a chunk's logits stay in the cache.
 CHUNK = 256
 
@@ -154,10 +156,19 @@ class Output(nn.Module):
             weight = nn.Parameter(torch.randn(vocabulary, width) * width**-0.5)
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.fast: Int8Product | None = None
+
+    def quantise(self) -> None:
+        """From now on `log_probs` multiplies in int8: faster, not to the last digit, and without gradients."""
+        self.fast = Int8Product(self.weight, self.bias)
 
     def log_probs(self, features: Tensor) -> Tensor:
         """Features `(…, d)` to log-probabilities `(…, V)`."""
-        return F.log_softmax(F.linear(features, self.weight, self.bias), -1)
+        logits = F.linear(features, self.weight, self.bias) if self.fast is None else self.fast(features)
+        if torch.is_grad_enabled():
+            return logits.log_softmax(-1)
+        # The largest tensor of a step: a second one would cost as much as the softmax.
+        return torch.log_softmax(logits, -1, out=logits)
 
     def nll(self, features: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Features `(N, d)` and target ids `(N,)` to two sums over tokens: smoothed, for training, and plain.

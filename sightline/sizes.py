@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sightline.config import ModelConfig, RunConfig, TextConfig, merge
+from sightline.architecture import ModelConfig
+from sightline.config import RunConfig, TextConfig, merge
 from sightline.training.schedules import noam_peak
 
 

@@ -321,9 +321,9 @@ def load(
     """Loads a model folder.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
-    the fastest that can do what it is asked. `compute` is the type that CTranslate2 computes in (default: float32,
-    or what an export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical
-    shortlist that an export may have.
+    the fastest that can do what it is asked. `compute` is the type to compute in (default: float32, or what an
+    export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical shortlist
+    that an export may have.
     """
     files = open_files(Path(folder))
     engines = Engines(files, engine, device, compute, shortlist)

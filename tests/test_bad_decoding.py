@@ -67,7 +67,7 @@ FILES = {
             "the ctranslate2 engine cannot keep to a prefix with a beam of more than 1 (with beam 1 it can); "
             "the pytorch engine can",
         ),
-        (["--engine", "pytorch", "--compute", "int8"], "compute=int8 is for the ctranslate2 engine"),
+        (["--engine", "pytorch", "--compute", "int16"], "compute=int16: the pytorch engine has float32 and int8"),
     ],
     ids=str,
 )
@@ -98,7 +98,7 @@ def test_options_that_cannot_be(
             "cannot run a decoder without attention (seq2seq); the pytorch engine",
         ),
         ("luong", ["--engine", "ctranslate2"], "the ctranslate2 engine cannot run a recurrent decoder (luong)"),
-        ("bahdanau", ["--compute", "int8"], "the ctranslate2 engine, which cannot run a recurrent decoder (bahdanau)"),
+        ("bahdanau", ["--compute", "int16"], "compute=int16: the pytorch engine has float32 and int8"),
     ],
     ids=str,
 )

@@ -199,8 +199,9 @@ def test_models_that_it_cannot_run(recipe: str, tmp_path: Path) -> None:
     assert sightline.load(tmp_path).engines.names() == ["pytorch"]
     with pytest.raises(SightlineError, match=rf"cannot run a .*\({recipe}\); the pytorch engine can"):
         sightline.load(tmp_path, engine="ctranslate2")
-    with pytest.raises(SightlineError, match=rf"compute=int8 .* cannot run a .*\({recipe}\)"):
-        sightline.load(tmp_path, compute="int8")
+    assert sightline.load(tmp_path, compute="int8").engines.names() == ["pytorch"]
+    with pytest.raises(SightlineError, match=rf"compute=int16: the pytorch engine has .* cannot run a .*\({recipe}\)"):
+        sightline.load(tmp_path, compute="int16")
     mixed = build_config({"model": {"encoder": {"kind": "lstm"}}}, "transformer")
     assert conversion.unsupported(mixed.model) == "an encoder that is no transformer (lstm)"
 
@@ -210,11 +211,13 @@ def test_devices_and_types(trained: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sightline.load(folder, compute="int8").translate("a b", align=False).text == "A B"
     with pytest.raises(SightlineError, match="compute type 'int9' cannot be used on this cpu; did you mean 'int8"):
         sightline.load(folder, compute="int9")
-    with pytest.raises(SightlineError, match="compute=int8 is for the ctranslate2 engine"):
-        sightline.load(folder, engine="pytorch", compute="int8")
+    assert sightline.load(folder, engine="pytorch", compute="int8").translate("a b", align=False).text == "A B"
+    with pytest.raises(SightlineError, match=r"compute=int16: the pytorch engine has float32 and int8$"):
+        sightline.load(folder, engine="pytorch", compute="int16")
     with pytest.raises(SightlineError, match="unknown engine 'torch'; did you mean 'pytorch'"):
         sightline.load(folder, engine="torch")
     assert Engines(open_files(folder), device="cuda:1").names() == ["pytorch", "ctranslate2"]
+    assert Engines(open_files(folder), device="cuda:1", compute="int8").names() == ["ctranslate2", "pytorch"]
     import ctranslate2
 
     monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 2)

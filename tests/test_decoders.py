@@ -36,6 +36,24 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "luong dot": ("luong", {"attention": {"score": "dot"}, "encoder": {"width": 5}}),
     "luong cosine": ("luong", {"attention": {"score": "cosine"}, "encoder": {"width": 5}}),
     "luong positions": ("luong", {"encoder": {"kind": "positions"}}),
+    "bahdanau all clues": (
+        "bahdanau",
+        {
+            "attention": {
+                "position_bias": True,
+                "markov_bias": 1,
+                "fertility_bias": 2,
+                "coverage": "fertility",
+            }
+        },
+    ),
+    "bahdanau neural coverage": ("bahdanau", {"attention": {"coverage": "neural", "coverage_width": 3}}),
+    "luong coverage no feeding": ("luong", {"attention": {"coverage": "sum"}, "decoder": {"input_feeding": False}}),
+    "luong positions no feeding": (
+        "luong",
+        {"attention": {"position_bias": True}, "decoder": {"input_feeding": False}},
+    ),
+    "luong markov local-m": ("luong", {"attention": {"markov_bias": 1, "span": "local-m", "window": 2}}),
     "transformer": ("transformer", {}),
     "transformer post rms": ("transformer", {"norm_position": "post", "norm": "rms", "activation": "swiglu"}),
     "transformer learned": ("transformer", {"positions": "learned", "activation": "gelu"}),

@@ -57,7 +57,13 @@ def within(name: str, package: str) -> bool:
 
 
 ALLOWED = {
-    "sightline.attention": ("sightline.attention", "sightline.positions", "sightline.randomness", "sightline.errors"),
+    "sightline.attention": (
+        "sightline.attention",
+        "sightline.positions",
+        "sightline.randomness",
+        "sightline.stack",
+        "sightline.errors",
+    ),
     "sightline.search": (
         "sightline.search",
         "sightline.hypothesis",

@@ -12,7 +12,8 @@ from sightline.attention.masks import padding_mask
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.decoders import TransformerDecoderLayer
 from sightline.encoders import TransformerEncoder, TransformerEncoderLayer
-from sightline.layers import Dropout, Embedding, FeedForward, Residual, Stack, make_norm
+from sightline.layers import Dropout, Embedding, FeedForward, Residual, make_norm
+from sightline.stack import Stack
 from tests.oracles import check_gradients
 from tests.twins import copy_decoder_layer, copy_encoder_layer, shake
 

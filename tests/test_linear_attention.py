@@ -93,7 +93,7 @@ def test_features_that_are_all_zero_divide_by_nothing(causal: bool) -> None:
     torch.testing.assert_close(found, module.output.bias.expand_as(found))
 
 
-@pytest.mark.parametrize(("features", "causal"), itertools.product(["elu", "relu"], [False, True]))
+@pytest.mark.parametrize(("features", "causal"), list(itertools.product(["elu", "relu"], [False, True])))
 def test_gradients(features: str, causal: bool) -> None:
     module, inputs = make(features), some(1, 4, D)
     check_gradients(lambda states: module(states, causal=causal), inputs)

@@ -38,7 +38,7 @@ def full(module: LshAttention, states: Tensor, causal: bool = False) -> Tensor:
     return module.join(attention_weights(vectors, unit(vectors), seen) @ values)
 
 
-@pytest.mark.parametrize(("causal", "rounds", "length"), product([False, True], [1, 3], [1, 2, 9]))
+@pytest.mark.parametrize(("causal", "rounds", "length"), list(product([False, True], [1, 3], [1, 2, 9])))
 def test_one_bucket_and_one_chunk_are_full_attention(causal: bool, rounds: int, length: int) -> None:
     module, states = make(Settings(rounds, chunk=16, buckets=1)), some(2, length, D)
     torch.testing.assert_close(module(states, causal=causal), full(module, states, causal))
@@ -80,11 +80,9 @@ def test_what_is_visible_by_hand(buckets: list[list[int]], chunk: int, same: boo
 
 
 @pytest.mark.parametrize(
-    ("causal", "same", "rounds", "length"), product([False, True], [False, True], [1, 3], [1, 7, 16, 23])
+    ("causal", "same", "rounds", "length"), list(product([False, True], [False, True], [1, 3], [1, 7, 16, 23]))
 )
-def test_chunks_and_rounds_come_to_attention_under_one_mask(
-    causal: bool, same: bool, rounds: int, length: int
-) -> None:
+def test_chunks_and_rounds_come_to_attention_under_one_mask(causal: bool, same: bool, rounds: int, length: int) -> None:
     """Also that what is seen in several rounds counts once, and that the weights shown are those that were used."""
     module, states = make(Settings(rounds, 4, 8, same)), some(2, length, D)
     with capture(module) as maps:

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 
 from sightline import config as configuration
 from sightline import models
+from sightline.architecture import AttentionConfig, EncoderConfig, ModelConfig
 from sightline.batch import Batch, Tokens, pad
-from sightline.config import AttentionConfig, EncoderConfig, ModelConfig, build_config, merge
+from sightline.config import build_config, merge
 from sightline.errors import SightlineError
 from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.search import SearchOptions, greedy_search

@@ -128,7 +128,7 @@ def test_of_too_many_pairs_some_are_used(monkeypatch: pytest.MonkeyPatch) -> Non
     """Every second, every fourth and so on, from the beginning of the file to its end."""
     monkeypatch.setattr(lists, "MOST_PAIRS", 60)
     pairs = [Pair(" ".join(["cats"] * (number % 3 + 1)), "Katzen") for number in range(1000)]
-    kept = lists._encoded(pairs, tokenizers())
+    kept = lists.encode(pairs, tokenizers())
     assert 10 < len(kept) < 40
     assert sum(len(source) * len(target) for source, target in kept) <= 60
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sightline.config import RECIPES, ModelConfig, RunConfig, TextConfig, build_config
+from sightline.architecture import ModelConfig
+from sightline.config import RECIPES, RunConfig, TextConfig, build_config
 from sightline.limits import most_tokens
 from sightline.models import build_model, parameter_count
 from sightline.sizes import LEAST_UPDATES, Corpus, choose_held_out, choose_vocabulary, fill

@@ -28,6 +28,15 @@ CONTENDERS = (
         "sightline-pytorch", "sightline", "Sightline's PyTorch engine", "pytorch", rival="transformers", peer=False
     ),
     Contender(
+        "sightline-pytorch-int8",
+        "sightline",
+        "the same with its output layer in int8",
+        "pytorch",
+        "int8",
+        rival="transformers",
+        peer=False,
+    ),
+    Contender(
         "sightline-ctranslate2",
         "sightline",
         "Sightline's CTranslate2 engine, float32",

@@ -113,7 +113,7 @@ class MultiHeadAttention(Heads):
     def remember(self, memory: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """What attention to a memory `(B, S, d)` needs of it, once a sentence."""
         keys, values = self.project_memory(memory)
-        return {"keys": keys, "values": values}
+        return {"keys": keys.contiguous(), "values": values.contiguous()}
 
     def recall(self, states: Tensor, memory: Mapping[str, Tensor], mask: Tensor | None) -> Tensor:
         """Attention of `(B, K, d)` to what `remember` gave."""

@@ -26,7 +26,9 @@ def scaled_dot(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 class Score(nn.Module, ABC):
-    """A score function with its parameters."""
+    """A score function with its parameters. Hints of `hint_width` numbers for each query and key may join in."""
+
+    hint_width = 1
 
     def prepare(self, keys: Tensor) -> Tensor:
         """Keys `(…, S, d_k)` to whatever `forward` needs of them."""
@@ -35,6 +37,10 @@ class Score(nn.Module, ABC):
     @abstractmethod
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
         """Queries `(…, T, d_q)` and prepared keys `(…, S, ·)` to scores `(…, T, S)`."""
+
+    def hinted(self, queries: Tensor, prepared: Tensor, hints: Tensor) -> Tensor:
+        """The same with hints `(…, T, S, h)`: by default they are added."""
+        return self(queries, prepared) + hints.squeeze(-1)
 
 
 class Dot(Score):
@@ -68,11 +74,12 @@ class Bilinear(Score):
 class Additive(Score):
     """`vᵀ tanh(W q + U k)` (Bahdanau et al. 2015), Luong's "concat": no bias, as in the paper.
 
-    `forward` holds `(…, T, S, n)` for a moment.
+    `forward` holds `(…, T, S, n)` for a moment. Hints join in inside the tanh.
     """
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
         super().__init__()
+        self.hint_width = width
         self.query = nn.Linear(query_width, width, bias=False)
         self.key = nn.Linear(key_width, width, bias=False)
         self.vector = nn.Parameter(nn.init.uniform_(torch.empty(width), -(width**-0.5), width**-0.5))
@@ -87,6 +94,10 @@ class Additive(Score):
                 projected.to(kind), prepared.to(kind), self.vector
             )
         return scores
+
+    def hinted(self, queries: Tensor, prepared: Tensor, hints: Tensor) -> Tensor:
+        # Each query has keys of its own then.
+        return self(queries[..., None, :], prepared[..., None, :, :] + hints).squeeze(-2)
 
 
 class _AdditiveScores(torch.autograd.Function):

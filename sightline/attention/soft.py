@@ -6,17 +6,21 @@ Shapes: B sentences, T queries (decoding: the hypotheses of a sentence), S keys,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from sightline.attention.capture import Tapped
+from sightline.attention.clues import Clue, Look
 from sightline.attention.core import masked_softmax
 from sightline.attention.masks import window_mask
 from sightline.attention.scores import Score
 from sightline.randomness import dropout
+from sightline.stack import Stack
+
+MEMORY = "attention."  # before the names of what attention remembers, in a decoder's state
 
 
 @dataclass(frozen=True)
@@ -29,20 +33,50 @@ class Attended:
 
 
 class SoftAttention(Tapped, ABC):
-    """Weights over the memory's states, and their mean under these weights."""
+    """Weights over the memory's states, and their mean under these weights.
 
-    def __init__(self, score: Score, dropout: float = 0.0) -> None:
+    `clues` are what the score may know beside query and key; each has a matrix of its own, zeros at first, so that
+    a new model begins as if it had none.
+    """
+
+    def __init__(self, score: Score, dropout: float = 0.0, clues: Sequence[Clue] = ()) -> None:
         super().__init__()
         self.score = score
         self.dropout = dropout
+        self.clues = Stack(clues)
+        self.hints = Stack(nn.Linear(clue.width, score.hint_width, bias=False) for clue in clues)
+        for hint in self.hints:
+            nn.init.zeros_(hint.weight)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a look depends on the ones before, so that it has to wait for them."""
+        return any(clue.remembers for clue in self.clues)
 
     def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares."""
-        return {"keys": self.score.prepare(states), "values": states, "mask": mask}
+        prepared = {"keys": self.score.prepare(states), "values": states, "mask": mask}
+        for clue in self.clues:
+            prepared |= clue.prepare(states, mask)
+        return prepared
+
+    def begin(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """What it remembers before the first look: tensors `(B, S, …)`, one row for each hypothesis later on."""
+        begun: dict[str, Tensor] = {}
+        for clue in self.clues:
+            begun |= clue.begin(states, mask)
+        return {MEMORY + name: value for name, value in begun.items()}
+
+    def scores(self, look: Look) -> Tensor:
+        """`(B, T, S)`, before any mask."""
+        if not self.clues:
+            return self.score(look.queries, look.shared["keys"])
+        hints = [hint(clue.features(look)) for clue, hint in zip(self.clues, self.hints, strict=True)]
+        return self.score.hinted(look.queries, look.shared["keys"], sum(hints[1:], hints[0]))
 
     @abstractmethod
-    def weigh(self, queries: Tensor, shared: dict[str, Tensor], positions: Tensor) -> Tensor:
-        """Queries `(B, T, d_q)`, shared tensors, and the queries' positions `(T,)` to weights `(B, T, S)`."""
+    def weigh(self, look: Look) -> Tensor:
+        """`(B, T, S)`: where to look."""
 
     def forward(
         self,
@@ -50,38 +84,50 @@ class SoftAttention(Tapped, ABC):
         shared: dict[str, Tensor],
         positions: Tensor,
         mix: Callable[[Tensor], Tensor] | None = None,
+        state: Mapping[str, Tensor] | None = None,
     ) -> Attended:
         """Queries `(B, T, d_q)` at target positions `(T,)`, from 0, look at what `prepare` made.
 
-        `mix`, weights `(B, T, S)` to contexts `(B, T, d_k)`, may stand in for the product with the values.
+        `mix`, weights `(B, T, S)` to contexts `(B, T, d_k)`, may stand in for the product with the values. `state` has
+        among other things what `begin` or the look before left, `(B · T, S, …)` each.
         """
-        weights = self.weigh(queries, shared, positions)
+        leading = queries.shape[:2]
+        carried = {
+            name.removeprefix(MEMORY): value.view(*leading, *value.shape[1:])
+            for name, value in (state or {}).items()
+            if name.startswith(MEMORY)
+        }
+        look = Look(queries, shared, positions, carried)
+        weights = self.weigh(look)
         if self.tap is not None:
             self.tap.record(weights[:, None])
+        kept: dict[str, Tensor] = {}
+        for clue in self.clues:
+            kept |= {MEMORY + name: value.flatten(0, 1) for name, value in clue.after(look, weights).items()}
         mixed = dropout(weights, self.dropout) if self.training else weights
-        return Attended(mix(mixed) if mix else mixed @ shared["values"], weights)
+        return Attended(mix(mixed) if mix else mixed @ shared["values"], weights, kept)
 
 
 class GlobalAttention(SoftAttention):
     """Every real position (Bahdanau et al. 2015; Luong's "global")."""
 
-    def weigh(self, queries: Tensor, shared: dict[str, Tensor], positions: Tensor) -> Tensor:
-        return masked_softmax(self.score(queries, shared["keys"]), shared["mask"][:, None, :])
+    def weigh(self, look: Look) -> Tensor:
+        return masked_softmax(self.scores(look), look.shared["mask"][:, None, :])
 
 
 class LocalMonotonicAttention(SoftAttention):
     """Luong's local-m: query t looks at the positions at most `window` from t (from the last one when t is past it)."""
 
-    def __init__(self, score: Score, window: int, dropout: float = 0.0) -> None:
-        super().__init__(score, dropout)
+    def __init__(self, score: Score, window: int, dropout: float = 0.0, clues: Sequence[Clue] = ()) -> None:
+        super().__init__(score, dropout, clues)
         self.window = window
 
-    def weigh(self, queries: Tensor, shared: dict[str, Tensor], positions: Tensor) -> Tensor:
-        mask = shared["mask"]
+    def weigh(self, look: Look) -> Tensor:
+        mask = look.shared["mask"]
         last = mask.sum(-1, keepdim=True) - 1  # (B, 1)
-        centres = torch.minimum(positions[None, :], last)  # (B, T)
+        centres = torch.minimum(look.positions[None, :], last)  # (B, T)
         allowed = window_mask(centres, mask.size(-1), self.window) & mask[:, None, :]
-        return masked_softmax(self.score(queries, shared["keys"]), allowed)
+        return masked_softmax(self.scores(look), allowed)
 
 
 class LocalPredictiveAttention(SoftAttention):
@@ -91,8 +137,10 @@ class LocalPredictiveAttention(SoftAttention):
     normalised again, so a row's sum is below 1. Through it alone the centre learns.
     """
 
-    def __init__(self, score: Score, query_width: int, window: int, dropout: float = 0.0) -> None:
-        super().__init__(score, dropout)
+    def __init__(
+        self, score: Score, query_width: int, window: int, dropout: float = 0.0, clues: Sequence[Clue] = ()
+    ) -> None:
+        super().__init__(score, dropout, clues)
         self.window = window
         self.hidden = nn.Linear(query_width, query_width, bias=False)
         self.place = nn.Linear(query_width, 1, bias=False)
@@ -102,10 +150,10 @@ class LocalPredictiveAttention(SoftAttention):
         share = torch.sigmoid(self.place(torch.tanh(self.hidden(queries)))).squeeze(-1)
         return mask.sum(-1, keepdim=True) * share
 
-    def weigh(self, queries: Tensor, shared: dict[str, Tensor], positions: Tensor) -> Tensor:
-        mask = shared["mask"]
-        centres = self.centres(queries, mask)
+    def weigh(self, look: Look) -> Tensor:
+        mask = look.shared["mask"]
+        centres = self.centres(look.queries, mask)
         allowed = window_mask(centres, mask.size(-1), self.window) & mask[:, None, :]
-        inside = masked_softmax(self.score(queries, shared["keys"]), allowed)
+        inside = masked_softmax(self.scores(look), allowed)
         distance = torch.arange(mask.size(-1), device=mask.device) - centres[..., None]  # (B, T, S)
         return inside * torch.exp(-(distance**2) / (2 * (self.window / 2) ** 2))

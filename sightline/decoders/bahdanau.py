@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sightline.attention.soft import SoftAttention
 from sightline.batch import Memory
@@ -22,11 +23,23 @@ class Readout(nn.Module):
     def __init__(self, state: int, token: int, context: int, width: int) -> None:
         super().__init__()
         self.linear = nn.Linear(state + token + context, 2 * width)
+        self.parts = [state, token, context]
 
     def forward(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
         """`(…, n)`, `(…, e)` and `(…, d_m)` to `(…, d)`."""
         joined = self.linear(torch.cat([state, token, context], -1))
         return joined.view(*joined.shape[:-1], -1, 2).max(-1).values
+
+    def of_tokens(self, token: Tensor) -> Tensor:
+        """`V E y` with the bias: `(…, e)` to `(…, 2 d)`."""
+        _, weight, _ = torch.split(self.linear.weight, self.parts, 1)
+        return F.linear(token, weight, self.linear.bias)
+
+    def added(self, share: Tensor, state: Tensor, context: Tensor) -> Tensor:
+        """What `forward` gives, from what `of_tokens` gave: `(R, 2 d)`, `(R, n)` and `(R, d_m)` to `(R, d)`."""
+        by_state, _, by_context = torch.split(self.linear.weight, self.parts, 1)
+        joined = torch.addmm(torch.addmm(share, state, by_state.T), context, by_context.T)
+        return torch.maximum(joined[:, 0::2], joined[:, 1::2])
 
 
 class BahdanauDecoder(Decoder):
@@ -53,7 +66,8 @@ class BahdanauDecoder(Decoder):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
-        return State(self.attention.prepare(memory.states, memory.mask), self.bridge(memory))
+        remembered = self.attention.begin(memory.states, memory.mask)
+        return State(self.attention.prepare(memory.states, memory.mask), {**self.bridge(memory), **remembered})
 
     def advance(
         self, projected: Tensor, state: State, loop: Loop | None = None
@@ -62,15 +76,21 @@ class BahdanauDecoder(Decoder):
         before = state.own[self.cells.top]
         position = torch.tensor([state.position], device=before.device)
         queries, mix = before.view(-1, state.width, before.size(-1)), loop.mix if loop else None
-        looked = self.attention(queries, state.shared, position, mix)
+        looked = self.attention(queries, state.shared, position, mix, state.own)
         context = looked.context.flatten(0, 1)
-        after = state.advance(self.cells.step(projected, context, state.own, loop.weights if loop else None))
+        own = self.cells.step(projected, context, state.own, loop.weights if loop else None)
+        after = state.advance({**own, **looked.state})
         read = after.own[self.cells.top] if self.updated else before
         return after, read, context, looked.weights.flatten(0, 1)
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
-        state, read, context, weights = self.advance(self.cells.project(embedded), state)
-        return Decoded(self.dropout(self.readout(read, embedded, context)), state, weights)
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """Their share of the gates and of the readout, `(…, G n + 2 d)`."""
+        return torch.cat([self.cells.project(embedded), self.readout.of_tokens(embedded)], -1)
+
+    def go_on(self, given: Tensor, state: State) -> Decoded:
+        projected, share = given.tensor_split([given.size(-1) - 2 * self.width], -1)
+        state, read, context, weights = self.advance(projected, state)
+        return Decoded(self.dropout(self.readout.added(share, read, context)), state, weights)
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)

@@ -1,7 +1,8 @@
 """What every decoder offers: a full pass for training, and start and step for search, which give the same.
 
 Shapes: B sentences, K hypotheses a sentence, R = B * K rows, T target positions, S source positions, e width of an
-embedded token, d of a feature vector, d_m of a memory state, L layers, n width of a recurrent state.
+embedded token, d of a feature vector, d_m of a memory state, L layers, n width of a recurrent state, u of what a step
+needs of a token.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ class Decoded:
 
 
 class Decoder(nn.Module, ABC):
-    """From a memory and the tokens so far to features; `width` is d."""
+    """From a memory and the tokens so far to features; `width` is d.
+
+    A step has two parts: `of_tokens`, which looks at the token alone, and `go_on`, the rest. In a model that learns no
+    more the first can be looked up: see `EncoderDecoder.tabulate`.
+    """
 
     width: int
 
@@ -42,9 +47,17 @@ class Decoder(nn.Module, ABC):
     def start(self, memory: Memory) -> State:
         """The state before the first token."""
 
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """What a step needs of embedded tokens, `(…, e)` to `(…, u)`: by default the tokens as they are."""
+        return embedded
+
     @abstractmethod
+    def go_on(self, given: Tensor, state: State) -> Decoded:
+        """One token a row, as `of_tokens` gives it, `(R, u)`."""
+
     def step(self, embedded: Tensor, state: State) -> Decoded:
         """One embedded token a row, `(R, e)`."""
+        return self.go_on(self.of_tokens(embedded), state)
 
     @abstractmethod
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:

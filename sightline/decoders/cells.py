@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sightline.layers import Dropout, Stack
+from sightline.layers import Dropout
 from sightline.recurrence import scan
 from sightline.repeated import RepeatedWeight
+from sightline.stack import Stack
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 

@@ -60,10 +60,13 @@ class FixedContextDecoder(Decoder):
         context = self.summarise(memory)
         return State(shared={} if context is None else {"context": context}, own=self.bridge(memory))
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        return self.cells.project(embedded)
+
+    def go_on(self, given: Tensor, state: State) -> Decoded:
         context = state.shared.get("context")
         extra = None if context is None else context.repeat_interleave(state.width, 0)
-        own = self.cells.step(self.cells.project(embedded), extra, state.own)
+        own = self.cells.step(given, extra, state.own)
         return Decoded(self.dropout(own[self.cells.top]), state.advance(own))
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.soft import SoftAttention
+from sightline.attention.soft import Attended, SoftAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
 from sightline.decoders.cells import CellStack
@@ -20,7 +20,7 @@ class LuongDecoder(Decoder):
     """`h_t` from the cell, `c_t` from attention queried by `h_t`, `h̃_t = tanh(W [c_t; h_t])` for the output layer.
 
     With input feeding `h̃_{t-1}` (zero at first) enters the cell beside the token, which makes training go step by
-    step; without it the whole sequence is computed at once.
+    step; without it, and with an attention that remembers nothing, the whole sequence is computed at once.
     """
 
     def __init__(
@@ -39,18 +39,14 @@ class LuongDecoder(Decoder):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
-        own = self.bridge(memory)
+        own = {**self.bridge(memory), **self.attention.begin(memory.states, memory.mask)}
         if self.input_feeding:
             own = {**own, "fed": torch.zeros_like(own[self.cells.top])}
         return State(self.attention.prepare(memory.states, memory.mask), own)
 
-    def look(
-        self, hidden: Tensor, shared: dict[str, Tensor], positions: Tensor, loop: Loop | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Top states `(B, T, n)` at positions `(T,)` to attentional vectors `(B, T, n)` and weights `(B, T, S)`."""
-        looked = self.attention(hidden, shared, positions, loop.mix if loop else None)
-        attentional = torch.tanh(self.combine(torch.cat([looked.context, hidden], -1)))
-        return self.dropout(attentional), looked.weights
+    def look(self, hidden: Tensor, looked: Attended) -> Tensor:
+        """Top states `(B, T, n)` and what they saw to attentional vectors `(B, T, n)`."""
+        return self.dropout(torch.tanh(self.combine(torch.cat([looked.context, hidden], -1))))
 
     def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> Decoded:
         """One step from projected tokens `(R, G n)`."""
@@ -58,22 +54,24 @@ class LuongDecoder(Decoder):
         hidden = own[self.cells.top]
         position = torch.tensor([state.position], device=hidden.device)
         queries = hidden.view(-1, state.width, hidden.size(-1))
-        attentional, weights = self.look(queries, state.shared, position, loop)
-        features = attentional.flatten(0, 1)
+        looked = self.attention(queries, state.shared, position, loop.mix if loop else None, state.own)
+        features = self.look(queries, looked).flatten(0, 1)
         if self.input_feeding:
             own["fed"] = features
-        return Decoded(features, state.advance(own), weights.flatten(0, 1))
+        return Decoded(features, state.advance({**own, **looked.state}), looked.weights.flatten(0, 1))
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
-        return self.advance(self.cells.project(embedded), state)
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        return self.cells.project(embedded)
+
+    def go_on(self, given: Tensor, state: State) -> Decoded:
+        return self.advance(given, state)
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
-        if not self.input_feeding:
+        if not self.input_feeding and not self.attention.remembers:
             hidden, own = self.cells.sequence(embedded, None, state.own)
-            positions = torch.arange(hidden.size(1), device=hidden.device)
-            features, weights = self.look(hidden, state.shared, positions)
-            return Decoded(features, State(state.shared, own, 1, embedded.size(1)), weights)
+            looked = self.attention(hidden, state.shared, torch.arange(hidden.size(1), device=hidden.device))
+            return Decoded(self.look(hidden, looked), State(state.shared, own, 1, embedded.size(1)), looked.weights)
         loop = Loop.over(self.cells, state)
         steps = []
         for projected in self.cells.project(embedded).unbind(1):

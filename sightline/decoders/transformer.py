@@ -14,8 +14,9 @@ from sightline.attention.kinds import CrossAttention, SelfAttention
 from sightline.attention.masks import padding_mask
 from sightline.batch import Memory
 from sightline.decoders.base import Decoded, Decoder
-from sightline.layers import FeedForward, Residual, Stack, make_norm, start_small
+from sightline.layers import FeedForward, Residual, make_norm, start_small
 from sightline.reversible import OneStream, Sublayer, TwoStreams, pass_through
+from sightline.stack import Stack
 from sightline.state import State
 
 
@@ -91,17 +92,19 @@ class TransformerDecoder(Decoder):
         return Decoded(self.norm(states), State(position=embedded.size(1)))
 
     def start(self, memory: Memory) -> State:
-        shared = {"mask": memory.mask}
+        # Without padding there is no mask to carry, nor to add to the scores of every layer at every step.
+        shared = {} if bool(memory.mask.all()) else {"mask": memory.mask}
+        mask = padding_mask(memory.mask) if shared else None
         own: dict[str, Tensor] = {}
-        mask = padding_mask(memory.mask)
         for number, layer in enumerate(self.layers):
             shared |= _numbered(number, layer.cross.remember(memory.states, mask))
             own |= _numbered(number, layer.self_attention.begin(memory.states.size(0)))
         return State(shared, own)
 
-    def step(self, embedded: Tensor, state: State) -> Decoded:
-        mask = padding_mask(state.shared["mask"])
-        streams = (TwoStreams if self.reversible else OneStream)(embedded[:, None])  # (R, 1, d)
+    def go_on(self, given: Tensor, state: State) -> Decoded:
+        real = state.shared.get("mask")
+        mask = None if real is None else padding_mask(real)
+        streams = (TwoStreams if self.reversible else OneStream)(given[:, None])  # (R, 1, d)
         own: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
@@ -118,7 +121,7 @@ class TransformerDecoder(Decoder):
         return found
 
     def attend_to_memory(
-        self, number: int, states: Tensor, state: State, mask: Tensor, reported: list[Tensor]
+        self, number: int, states: Tensor, state: State, mask: Tensor | None, reported: list[Tensor]
     ) -> Tensor:
         """Attention of `(R, 1, d)` to the memory: a sentence's hypotheses stand in for the target positions."""
         cross = self.layers[number].cross

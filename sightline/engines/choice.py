@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 NAMES = ("ctranslate2", "pytorch")
+PYTORCH_TYPES = ("float32", "int8")
 
 
 @dataclass
 class Engines:
     """The engines of one model. `wanted` is the name of one, or "auto": the fastest that can do the task.
 
-    `device` and `compute` are what the engines take; the type to compute in is for CTranslate2 alone, and so is
-    `shortlist`: whether to use the one that an export may have.
+    `device` and `compute`, the type to compute in, are what the engines take; `shortlist`, whether to use the one that
+    an export may have, is for CTranslate2 alone.
     """
 
     files: ModelFiles
@@ -40,13 +41,12 @@ class Engines:
     def __post_init__(self) -> None:
         if self.wanted not in (AUTO, *NAMES):
             raise SightlineError(f"unknown engine '{self.wanted}'; {nearest(self.wanted, [AUTO, *NAMES])}")
-        if self.compute is not None and self.wanted == "pytorch":
-            raise SightlineError(
-                f"compute={self.compute} is for the ctranslate2 engine; the pytorch engine has float32"
-            )
-        reason = None if is_export(self.files.path) else unsupported(self.files.config.model)
-        if self.compute is not None and self.wanted == AUTO and reason is not None:
-            raise SightlineError(f"compute={self.compute} is for the ctranslate2 engine, which cannot run {reason}")
+        if self.compute is None or self.compute in PYTORCH_TYPES or is_export(self.files.path):
+            return
+        reason = unsupported(self.files.config.model)
+        if self.wanted == "pytorch" or (self.wanted == AUTO and reason is not None):
+            why = "" if reason is None else f", and the ctranslate2 engine cannot run {reason}"
+            raise SightlineError(f"compute={self.compute}: the pytorch engine has {' and '.join(PYTORCH_TYPES)}{why}")
 
     def names(self) -> list[str]:
         """The engines to try, in this order; never empty."""
@@ -55,8 +55,8 @@ class Engines:
         if is_export(self.files.path):
             return ["ctranslate2"]
         able = NAMES if unsupported(self.files.config.model) is None else NAMES[1:]
-        # On a GPU PyTorch is as fast, and it can do all.
-        return list(reversed(able)) if self._on_gpu() else list(able)
+        # On a GPU PyTorch is as fast, and it can do all but compute in other types.
+        return list(reversed(able)) if self.compute is None and self._on_gpu() else list(able)
 
     def for_task(self, task: Task) -> Engine:
         """An engine that can do the task, or an error that tells why the wanted one cannot."""
@@ -127,7 +127,7 @@ def _ctranslate2(engines: Engines) -> Engine:
 def _pytorch(engines: Engines) -> Engine:
     from sightline.engines.pytorch import PyTorchEngine
 
-    return PyTorchEngine(engines.files, engines.device)
+    return PyTorchEngine(engines.files, engines.device, engines.compute)
 
 
 OPENERS: dict[str, Callable[[Engines], Engine]] = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sightline.align import force, log_probs
 from sightline.batch import Batch, pad
@@ -17,12 +18,19 @@ from sightline.errors import SightlineError
 from sightline.folder import ModelFiles, load_model
 from sightline.forced import Forced
 from sightline.hypothesis import Hypothesis, Streamed
-from sightline.performance import threads
+from sightline.performance import in_threads, threads
 from sightline.search import search, stream
 from sightline.text import PAD
 
 # The beam that `search.batch_tokens` is meant for: wider ones get smaller batches.
 BUDGETED_BEAM = 5
+# The most log-probabilities of one step on a CPU: 16 MiB. Larger tensors leave the cache, and with them the allocator
+# asks the system for new pages at every step.
+LARGEST_STEP = 2**22
+# The most batches at work at once. Between its operations a search runs Python, which has one thread at a time.
+MOST_AT_ONCE = 4
+# The most numbers that are worked out beforehand, to be looked up: 64 MiB, in a tenth of a second or so.
+LARGEST_TABLE = 2**24
 
 
 class PyTorchEngine:
@@ -30,17 +38,24 @@ class PyTorchEngine:
 
     name = "pytorch"
 
-    def __init__(self, files: ModelFiles, device: str | None = None) -> None:
-        """`device` is torch's name for one (default: a GPU if there is one)."""
+    def __init__(self, files: ModelFiles, device: str | None = None, compute: str | None = None) -> None:
+        """`device` is torch's name for one (default: a GPU if there is one).
+
+        `compute` is float32 or int8: then the output layer, the largest product of a step, multiplies in 8 bits.
+        """
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             self.device = torch.device(device)
         except RuntimeError:
             raise SightlineError(f"unknown device '{device}': try cpu or cuda") from None
-        threads()
+        available = threads()
+        self.threads = available if self.device.type == "cpu" else 1  # of batches side by side
         self.folder = load_model(files, self.device)
         self.model = self.folder.model
+        self.model.tabulate(LARGEST_TABLE)
+        if compute == "int8":
+            self.model.output.quantise()
 
     def refuses(self, task: Task) -> str | None:
         """Nothing."""
@@ -50,18 +65,33 @@ class PyTorchEngine:
         """See `Engine`. Weights are left to a forced pass, which sees all layers and heads at once."""
         options = task.options
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        # A wide beam fills the memory as more sentences would.
-        budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(options.width, BUDGETED_BEAM))
-        done: dict[int, list[Hypothesis]] = {}
         self._report_weights(task)
-        for part in ordered_batches(lengths, budget):
-            indices = [int(index) for index in part]
+
+        def found(indices: list[int]) -> list[list[Hypothesis]]:
             batch = Batch((pad([list(sources[index]) for index in indices], PAD),)).to(self.device)
-            with torch.inference_mode():
-                requests = [task.requests[index] for index in indices] if task.requests else None
-                done.update(zip(indices, search(self.model, batch, options, requests), strict=True))
+            requests = [task.requests[index] for index in indices] if task.requests else None
+            with torch.inference_mode():  # of this thread alone
+                return search(self.model, batch, options, requests)
+
+        batches = self._batches(lengths, options.width)
+        done: dict[int, list[Hypothesis]] = {}
+        for indices, results in zip(batches, in_threads(found, batches, min(self.threads, MOST_AT_ONCE)), strict=True):
+            done.update(zip(indices, results, strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
+
+    def _batches(self, lengths: NDArray[np.int64], width: int) -> list[list[int]]:
+        """Sources of these lengths in batches, for so many hypotheses each; they depend on nothing else.
+
+        The longest come first, so that no thread is left with much to do when the others have ended.
+        """
+        # A wide beam fills the memory as more sentences would.
+        budget = max(1, self.folder.config.search.batch_tokens * BUDGETED_BEAM // max(width, BUDGETED_BEAM))
+        parts = ordered_batches(lengths, budget)
+        if self.device.type == "cpu":
+            most = max(1, LARGEST_STEP // (width * self.folder.tokenizers.target.size))
+            parts = [piece for part in parts for piece in np.array_split(part, -(-len(part) // most))]
+        return [part.tolist() for part in reversed(parts)]
 
     def live(self, source: Ids, task: Task) -> Iterator[Streamed]:
         """The best translation of one source (ids with their end symbol), part by part as it becomes certain."""

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from sightline.config import AlignmentConfig, ModelConfig, RunConfig
+from sightline.architecture import ModelConfig
+from sightline.config import AlignmentConfig, RunConfig
 from sightline.efficient import unusual
 from sightline.files import make_folder, write_bytes
 from sightline.folder import ModelFiles, Tokenizers, weights_file

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sightline.config import ModelConfig, RunConfig
+from sightline.architecture import ModelConfig
+from sightline.config import RunConfig
 from sightline.efficient import unusual
 from sightline.errors import SightlineError
 from sightline.interop.weights import Array, Weights, layer_names, number, positions_needed

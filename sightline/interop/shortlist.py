@@ -31,9 +31,13 @@ SIZE = 50
 FREQUENT = 256
 """Target tokens that are always there, the most frequent ones."""
 
-LEAST = 0.05  # a token is brought as long as it has this part of an even share of the probability, 1 / size
-RARE = 5  # a source token seen less often may also stay as it is: a name, a number, a byte
+LEAST = 0.05
+"""A token is brought as long as it has this part of an even share of the probability, 1 / size."""
+
 ITERATIONS = 5
+"""Rounds of expectation-maximisation."""
+
+RARE = 5  # a source token seen less often may also stay as it is: a name, a number, a byte
 # Pairs of tokens that are looked at: in all, beyond which sentences are left out, evenly chosen, and at a time.
 MOST_PAIRS, BLOCK = 60_000_000, 4_000_000
 
@@ -109,17 +113,28 @@ def learn(pairs: Iterable[Pair], tokenizers: Tokenizers, size: int = SIZE, frequ
     """
     if size < 1:
         raise SightlineError(f"a shortlist of {size} tokens for a source token: give at least 1")
-    encoded = _encoded(pairs, tokenizers)
+    encoded = encode(pairs, tokenizers)
     if not encoded:
         raise SightlineError("no pair to learn a shortlist from: a side of each is empty")
+    return choose(learn_lexicon(encoded, tokenizers.target.size), encoded, tokenizers, size, frequent)
+
+
+def choose(
+    lexicon: Lexicon,
+    encoded: Sequence[tuple[Ids, Ids]],
+    tokenizers: Tokenizers,
+    size: int = SIZE,
+    frequent: int = FREQUENT,
+    least: float = LEAST,
+) -> Shortlist:
+    """The shortlist that a lexicon gives; `encoded` are the pairs that it was learnt from."""
     counts = np.bincount(np.concatenate([target for _, target in encoded]), minlength=tokenizers.target.size)
     most = np.argsort(-counts, kind="stable")[:frequent]
-    lexicon = learn_lexicon(encoded, tokenizers.target.size)
     # CTranslate2 keeps the numbers that the special entries had in the batch before: they never change if all are in.
     always = {PAD, UNK, BOS, EOS, *most[counts[most] > 0].tolist()}
     # The end symbol is in every source, so what it brings is always there.
-    always.update(_best(lexicon, always, size).get(EOS, ()))
-    candidates = _best(lexicon, always, size)
+    always.update(_best(lexicon, always, size, least).get(EOS, ()))
+    candidates = _best(lexicon, always, size, least)
     for source, target in _rare(encoded, tokenizers):
         if target not in always and target not in candidates.get(source, ()):
             candidates[source] = (*candidates.get(source, ()), target)
@@ -172,7 +187,7 @@ def _parts(pairs: Sequence[tuple[Ids, Ids]]) -> Iterable[Sequence[tuple[Ids, Ids
     yield pairs[start:]
 
 
-def _encoded(pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:
+def encode(pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:
     """Ids of source (with its end symbol) and target of each pair; of every second if they are too many, and so on."""
     kept: list[tuple[list[int], list[int]]] = []
     every, held = 1, 0
@@ -189,9 +204,9 @@ def _encoded(pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[tuple[list[i
     return kept
 
 
-def _best(lexicon: Lexicon, without: set[int], size: int) -> dict[int, tuple[int, ...]]:
+def _best(lexicon: Lexicon, without: set[int], size: int, least: float) -> dict[int, tuple[int, ...]]:
     """The `size` most probable targets of each source, the best first, without some."""
-    wanted = ~np.isin(lexicon.targets, list(without)) & (lexicon.probabilities >= LEAST / size)
+    wanted = ~np.isin(lexicon.targets, list(without)) & (lexicon.probabilities >= least / size)
     sources, targets = lexicon.sources[wanted], lexicon.targets[wanted]
     order = np.lexsort((targets, -lexicon.probabilities[wanted], sources))
     sources, targets = sources[order], targets[order]

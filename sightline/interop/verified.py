@@ -124,7 +124,7 @@ def export(
             huggingface.export(files, partial)
         found = _verify(files, partial, to, pairs, watch)
         if shortlist is not None:
-            found.notes.append(_told(shortlist, files, pairs, found.original.ids))
+            found.notes.append(shortlist_note(shortlist, files, pairs, found.original.ids))
         write_text(partial / CARD, _card(files, to, quantize, found))
         if found.loss > tolerance:
             larger = "a larger --shortlist-size " if shortlist else ""
@@ -166,7 +166,7 @@ def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], wat
     return Verification(expected, found, comparisons, notes)
 
 
-def _told(shortlist: Shortlist, files: ModelFiles, pairs: Sequence[Pair], own: Sequence[list[int]]) -> str:
+def shortlist_note(shortlist: Shortlist, files: ModelFiles, pairs: Sequence[Pair], own: Sequence[list[int]]) -> str:
     """How much of the vocabulary a shortlist leaves to a sentence, and how much of what is written is in it."""
     sources = [[*files.tokenizers.source.encode(pair.source), EOS] for pair in pairs]
     references = [files.tokenizers.target.encode(pair.target) for pair in pairs]

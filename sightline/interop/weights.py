@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from sightline.config import ModelConfig, RunConfig
+from sightline.architecture import ModelConfig
+from sightline.config import RunConfig
 from sightline.errors import SightlineError
 from sightline.files import write_bytes
 from sightline.text import Sizes

@@ -92,14 +92,19 @@ class Walk:
             ended = (tokens == model.eos) & (scores > -torch.inf)
             stopped = ended | (scores == -torch.inf) | (self.limits[sentences] <= number)
             reached = totals + scores
-            for place in stopped.nonzero()[:, 0].tolist():
-                end_log_prob, total = (float(log_probs[place]), reached) if ended[place] else (None, totals)
-                self.endings.append(Ending(int(sentences[place]), number, 0, end_log_prob, float(total[place])))
+            if stopped.any():
+                self._note(stopped, ended, sentences, log_probs[:, 0], torch.where(ended, reached, totals))
             going = (~stopped).nonzero()[:, 0]
             state = step.state if len(going) == len(sentences) else step.state.keep(going)
             sentences, tokens, totals = sentences[going], tokens[going], reached[going]
             self.steering.follow(going, tokens)
             yield tokens
+
+    def _note(self, stopped: Tensor, ended: Tensor, sentences: Tensor, log_probs: Tensor, totals: Tensor) -> None:
+        """Remembers the rows that `stopped`, by their end symbol where they `ended`: `(A,)` each, as all the rest."""
+        parts = (sentences, ended, log_probs, totals)
+        for sentence, ends, log_prob, total in zip(*(part[stopped].tolist() for part in parts), strict=True):
+            self.endings.append(Ending(sentence, len(self.trace) - 1, 0, log_prob if ends else None, total))
 
     def results(self) -> list[Hypothesis]:
         """The hypothesis of each sentence, in the batch's order, when all have stopped."""

@@ -16,7 +16,7 @@ from sightline import sizes
 from sightline.config import RunConfig
 from sightline.data import EncodedPairs, batches
 from sightline.limits import most_tokens
-from sightline.models import build_model, parameter_count
+from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.performance import peak_memory, threads, tune_allocator
 from sightline.preparing import prepare
 from sightline.training.loop import Host, Trainer, Validation
@@ -116,7 +116,7 @@ def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None)
     )
 
 
-def _measure(config: RunConfig, model: torch.nn.Module, sample: _Sample) -> tuple[float, int]:
+def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample) -> tuple[float, int]:
     """Seconds and target tokens of the updates that count."""
     count = max(WARM + 1, len(sample.chosen))
     limits: dict[str, Any] = {
@@ -131,7 +131,7 @@ def _measure(config: RunConfig, model: torch.nn.Module, sample: _Sample) -> tupl
     validation = Validation(lambda model: {"loss": 0.0}, lambda scores: None)
     with tempfile.TemporaryDirectory() as folder:
         host = replace(Host(), progress=progress)
-        Trainer(model, sample, validation, training, Path(folder), host=host).run()
+        Trainer(model, sample, validation, training, Path(folder), model.loss_weights, host=host).run()
     served = [sample.chosen[number % len(sample.chosen)] for number in range(count * training.accumulate)]
     counted = served[WARM * training.accumulate :]
     tokens = sum(int(sample.pairs.target.lengths[indices].sum()) for indices in counted)

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sightline.batch import Batch
 from sightline.errors import SightlineError
-from sightline.layers import Stack
+from sightline.stack import Stack
 from sightline.training.averages import Losses, losses_of
 from sightline.training.ranks import Spread
 

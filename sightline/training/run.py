@@ -101,7 +101,8 @@ def train(
     """Trains what `config` describes into the folder `output`; `say` is told, line by line, what was chosen.
 
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
-    checkpoint. A run that begins may have `inherited` from a model. Under torchrun every rank calls this; the first one talks, the others follow in silence.
+    checkpoint. A run that begins may have `inherited` from a model. Under torchrun every rank calls this; the first one
+    talks, the others follow in silence.
     """
     with started(config.training) as ranks:
         if ranks.first:
@@ -161,7 +162,16 @@ def _train(
     notes = {"files": places(config.data, files)}
     model.to(ranks.device)
     trainer = Trainer(
-        model, data, validation, config.training, output, settings=settings, host=host, notes=notes, ranks=ranks
+        model,
+        data,
+        validation,
+        config.training,
+        output,
+        loss_weights=model.loss_weights,
+        settings=settings,
+        host=host,
+        notes=notes,
+        ranks=ranks,
     )
     ranks.on_first(lambda: watch.prepare(model, about))
     result = trainer.run(resume)
@@ -173,9 +183,7 @@ def _train(
     return Trained(result, config, output)
 
 
-def _prepared(
-    config: RunConfig, output: Path, begun: bool, known: Tokenizers | None, show: bool, say: Say
-) -> Prepared:
+def _prepared(config: RunConfig, output: Path, begun: bool, known: Tokenizers | None, show: bool, say: Say) -> Prepared:
     """The data; unless the run has begun, tokenizers, expectations and the account of what was dropped go there.
 
     The tokenizers are those of the run, else those `known`, else new ones.

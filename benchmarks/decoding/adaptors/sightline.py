@@ -15,13 +15,11 @@ class Translating:
     """One engine."""
 
     def __init__(self, job: Job) -> None:
-        # The PyTorch engine has no other type than its own to compute in.
-        options = {} if job.engine == "pytorch" else {"compute": job.compute}
         folder = Path(job.exports) / SHORTLISTED if job.shortlist else Path(job.model)
         if job.shortlist and not folder.is_dir():
             raise Missing(f"{NO_EXPORT}{SHORTLISTED}")
         try:
-            self.translator = sightline.load(folder, engine=job.engine, **options)
+            self.translator = sightline.load(folder, engine=job.engine, compute=job.compute)
         except SightlineError as error:
             raise Missing(str(error)) from None
         self.about: dict[str, Any] = {"version": f"sightline {sightline.__version__}"}

@@ -1,0 +1,192 @@
+"""The parts that a configuration names, built: what recipes are put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from sightline.architecture import ModelConfig
+from sightline.attention import scores
+from sightline.attention.clues import Clue, Coverage, LocalFertility, MarkovBias, NeuralCoverage, PositionBias
+from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
+from sightline.batch import Memory
+from sightline.decoders import (
+    Bridge,
+    CellStack,
+)
+from sightline.decoders.base import backward_state, last_state, mean_state, top_state
+from sightline.encoders import (
+    ConvolutionalEncoder,
+    Encoder,
+    PositionEncoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
+from sightline.errors import SightlineError
+from sightline.layer_parts import make_feedforward, make_self_attention
+from sightline.layers import Embedding
+from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
+from sightline.outputs import Output
+from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
+from sightline.text import PAD, Sizes
+
+
+def number(value: int | None) -> int:
+    """A size that must have been chosen by now."""
+    if value is None:
+        raise SightlineError("the configuration leaves a size of the model open (null): sightline.sizes chooses them")
+    return value
+
+
+def embeddings(config: ModelConfig, sizes: Sizes) -> tuple[Embedding, Embedding]:
+    """The source's and the target's, one object where they are tied.
+
+    Positions go where no recurrence tells them: to every source but a recurrent encoder's, and to the target of a
+    transformer.
+    """
+    width = number(config.embedding)
+    recurrent = config.encoder.kind in ("lstm", "gru", "rnn")
+    source_positions = None if recurrent else make_positions(config, width)
+    target_positions = make_positions(config, width) if config.recipe == "transformer" else None
+
+    def make(vocabulary: int, positions: Positions | None) -> Embedding:
+        return Embedding(vocabulary, width, PAD, positions, config.dropout)
+
+    source = make(sizes.source, source_positions)
+    target = make(sizes.target, target_positions)
+    if config.tie == "all":
+        if not sizes.joint:
+            raise SightlineError("model.tie=all needs one vocabulary for both sides: set text.joint=true or tie=output")
+        source.weight = target.weight
+    return source, target
+
+
+def make_positions(config: ModelConfig, width: int) -> Positions | None:
+    """The positions the config names."""
+    if config.positions == "learned":
+        return LearnedPositions(width, config.max_positions)
+    return SinusoidalPositions(width) if config.positions == "sinusoidal" else None
+
+
+def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
+    """The encoder the config names, for embeddings `inputs` wide."""
+    encoder, dropout = config.encoder, config.dropout
+    if encoder.kind == "positions":
+        return PositionEncoder(inputs)
+    layers = number(encoder.layers)
+    if encoder.kind == "convolution":
+        if encoder.kernel % 2 == 0:
+            raise SightlineError(
+                f"model.encoder.kernel={encoder.kernel}: choose an odd number, so that it has a middle"
+            )
+        return ConvolutionalEncoder(inputs, number(encoder.width), layers, encoder.kernel, dropout)
+    if encoder.kind == "transformer":
+        if encoder.width not in (None, inputs):
+            raise SightlineError(
+                f"model.encoder.width={encoder.width}: in a transformer it is model.embedding ({inputs})"
+            )
+        stack = [
+            TransformerEncoderLayer(
+                make_self_attention(config, encoder.attention, inputs, number(encoder.heads), layer),
+                make_feedforward(config, inputs, number(encoder.feedforward)),
+                config.norm,
+                config.norm_position,
+                dropout,
+            )
+            for layer in range(layers)
+        ]
+        return TransformerEncoder(stack, config.norm, config.norm_position, config.reversible)
+    return RecurrentEncoder(
+        encoder.kind, inputs, number(encoder.width), layers, encoder.bidirectional, encoder.reverse, dropout
+    )
+
+
+def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Bridge:
+    """How the encoder's end becomes the decoder's beginning; `backward` asks for Bahdanau's choice if there is one."""
+    recurrent = isinstance(encoder, RecurrentEncoder)
+    kind = config.encoder.kind
+    width = encoder.width
+    alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
+    summarise: Callable[[Memory], Tensor] | None
+    if recurrent and backward and config.encoder.bidirectional:
+        summarise, width = backward_state, encoder.width // 2
+    elif alike:
+        summarise = None
+    elif recurrent:
+        summarise = top_state
+    else:
+        fixed = config.recipe == "seq2seq" and config.decoder.context == "last"
+        summarise = last_state if fixed else mean_state
+    return Bridge(summarise, width, cells.layers, cells.width, cells.has_cell)
+
+
+def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
+    """The score and the span the config names."""
+    attention, dropout = config.attention, config.attention_dropout
+    score = make_score(config, query_width, key_width)
+    clues = make_clues(config, query_width, key_width)
+    if attention.span == "local-m":
+        return LocalMonotonicAttention(score, attention.window, dropout, clues)
+    if attention.span == "local-p":
+        return LocalPredictiveAttention(score, query_width, attention.window, dropout, clues)
+    return GlobalAttention(score, dropout, clues)
+
+
+def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Clue]:
+    """What the config lets the score know beside query and key."""
+    attention = config.attention
+    clues: list[Clue] = []
+    if attention.position_bias:
+        clues.append(PositionBias())
+    if attention.markov_bias is not None:
+        clues.append(MarkovBias(attention.markov_bias))
+    if attention.fertility_bias is not None:
+        clues.append(LocalFertility(attention.fertility_bias))
+    if attention.coverage == "neural":
+        clues.append(NeuralCoverage(query_width, key_width, attention.coverage_width))
+    elif attention.coverage != "none":
+        clues.append(Coverage(key_width, attention.max_fertility if attention.coverage == "fertility" else None))
+    return clues
+
+
+def make_penalties(config: ModelConfig, memory_width: int) -> dict[str, tuple[float, Penalty]]:
+    """The losses over attention that the config weighs, with their weights."""
+    weights, made = config.penalties, dict[str, tuple[float, Penalty]]()
+    if weights.repeated_looks:
+        made["repeated_looks"] = weights.repeated_looks, RepeatedLooks()
+    if weights.one_look_each:
+        made["one_look_each"] = weights.one_look_each, OneLookEach()
+    if weights.fertility:
+        made["fertility"] = weights.fertility, GlobalFertility(memory_width)
+    return made
+
+
+def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.Score:
+    """The score function the config names, for queries and keys of these widths."""
+    name = config.attention.score
+    if name in ("dot", "scaled_dot", "cosine") and query_width != key_width:
+        raise SightlineError(
+            f"model.attention.score={name} needs queries and keys of one width, but the decoder's are {query_width} "
+            f"and the encoder's {key_width} wide: set model.decoder.width={key_width}, or choose bilinear or additive"
+        )
+    if name == "bilinear":
+        return scores.Bilinear(query_width, key_width)
+    if name == "additive":
+        return scores.Additive(query_width, key_width, config.attention.width or query_width)
+    if name == "location":
+        return scores.Location(query_width, config.attention.max_source)
+    return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()
+
+
+def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
+    """The output layer, its matrix the target embedding's where the config ties them."""
+    if config.tie == "none":
+        return Output(width, target.weight.size(0))
+    if width != target.width:
+        raise SightlineError(
+            f"model.tie={config.tie} shares the embedding ({target.width} wide) with the output layer ({width} wide): "
+            f"set model.embedding={width} or model.tie=none"
+        )
+    return Output(width, target.weight.size(0), target.weight, target.padding)

@@ -1,0 +1,142 @@
+"""Parts drawn at random from the configuration's space and put together: each mixture learns, decodes and is kept."""
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from sightline.architecture import ModelConfig
+from sightline.config import RunConfig, build_config, dump_yaml, merge
+from sightline.models import EncoderDecoder, build_model
+from sightline.text import Sizes
+from sightline.training.checkpoints import load_weights, save_weights
+from tests.conftest import VOCABULARY, random_batch
+from tests.test_decoders import full_log_probs, stepped
+
+COUNT = 40
+SIZES = Sizes(VOCABULARY, VOCABULARY, True)
+
+
+def drawn(seed: int) -> RunConfig:
+    """A valid mixture of parts that fit together: widths are equal, so that any score goes with any encoder."""
+    draw = Random(seed)
+    recipe = draw.choice(["seq2seq", "bahdanau", "luong", "transformer"])
+    kind = draw.choice(["lstm", "gru", "rnn", "convolution", "positions", "transformer"])
+    recurrent = kind in ("lstm", "gru", "rnn")
+    both = recurrent and draw.random() < 0.5
+    encoder: dict[str, Any] = {"kind": kind, "layers": draw.choice([1, 2]), "heads": 2, "feedforward": 20}
+    if kind not in ("positions", "transformer"):
+        encoder["width"] = 6 if both else 12
+    if recurrent:
+        encoder |= {"bidirectional": both, "reverse": draw.random() < 0.3}
+    model: dict[str, Any] = {
+        "embedding": 12,
+        "dropout": draw.choice([0.0, 0.2]),
+        "attention_dropout": draw.choice([0.0, 0.2]),
+        "positions": draw.choice(["sinusoidal", "learned"]),
+        "tie": draw.choice(["none", "output", "all"]),
+        "encoder": encoder,
+        "decoder": {"layers": draw.choice([1, 2])},
+    }
+    model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
+    return build_config({"model": model}, recipe)
+
+
+def _transformer(draw: Random) -> dict[str, Any]:
+    return {
+        "norm": draw.choice(["layer", "rms"]),
+        "norm_position": draw.choice(["pre", "post"]),
+        "activation": draw.choice(["relu", "gelu", "swiglu"]),
+        "attention": {"blocks": draw.choice([1, 2])},
+        "decoder": {"heads": 2, "feedforward": 20},
+    }
+
+
+def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
+    decoder: dict[str, Any] = {"width": 12, "cell": draw.choice(["lstm", "gru", "rnn"])}
+    if recipe == "seq2seq":
+        contexts = ["mean", "sum", "concatenation"] + (["last"] if kind != "positions" else [])
+        return {"decoder": {**decoder, "context": draw.choice(contexts), "max_source": 9}}
+    if recipe == "bahdanau":
+        decoder["readout_state"] = draw.choice(["previous", "updated"])
+    else:
+        decoder["input_feeding"] = draw.random() < 0.5
+    attention = {
+        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"]),
+        "span": draw.choice(["global", "global", "local-m", "local-p"]),
+        "window": 2,
+        "position_bias": draw.random() < 0.3,
+        "markov_bias": draw.choice([None, None, 1]),
+        "fertility_bias": draw.choice([None, None, 0, 2]),
+        "coverage": draw.choice(["none", "none", "sum", "fertility", "neural"]),
+    }
+    penalties = {
+        "repeated_looks": draw.choice([0.0, 1.0]),
+        "one_look_each": draw.choice([0.0, 0.1]),
+        "fertility": draw.choice([0.0, 0.1]),
+    }
+    return {"decoder": decoder, "attention": attention, "penalties": penalties}
+
+
+def built(config: ModelConfig) -> EncoderDecoder:
+    return build_model(config, SIZES, 0.1).double()
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_a_mixture_learns_decodes_and_is_kept(seed: int, tmp_path: Path) -> None:
+    config = drawn(seed)
+    torch.manual_seed(seed)
+    model = built(config.model)
+    batch = random_batch([5, 9, 2], [4, 7, 6], seed)
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(3):
+        losses = model.loss(batch)
+        total = sum((weight * losses[name][0] / losses[name][1] for name, weight in model.loss_weights.items()))
+        assert isinstance(total, torch.Tensor)
+        optimizer.zero_grad()
+        total.backward()
+        assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
+        optimizer.step()
+
+    model.eval()
+    whole = full_log_probs(model, batch)
+    assert whole.isfinite().all()
+    torch.testing.assert_close(stepped(model, batch)[0], whole)
+    torch.testing.assert_close(stepped(model, batch, width=2)[0], whole.repeat_interleave(2, 0))
+
+    save_weights(model, tmp_path / "model.safetensors")
+    again = built(build_config(yaml.safe_load(dump_yaml(config))).model)
+    load_weights(again, tmp_path / "model.safetensors")
+    torch.testing.assert_close(full_log_probs(again.eval(), batch), whole, rtol=1e-5, atol=1e-5)
+
+
+def test_the_draws_reach_every_part() -> None:
+    """A choice that no draw makes would be tested by nobody."""
+    configs = [drawn(seed).model for seed in range(COUNT)]
+    for path, least in [
+        ("recipe", 4),
+        ("tie", 3),
+        ("positions", 2),
+        ("encoder.kind", 6),
+        ("decoder.cell", 3),
+        ("attention.score", 5),
+        ("attention.span", 3),
+        ("attention.coverage", 4),
+        ("attention.markov_bias", 2),
+        ("attention.fertility_bias", 3),
+        ("attention.position_bias", 2),
+        ("attention.blocks", 2),
+        ("penalties.repeated_looks", 2),
+        ("norm_position", 2),
+    ]:
+        found = set()
+        for value in configs:
+            part: Any = value
+            for name in path.split("."):
+                part = getattr(part, name)
+            found.add(part)
+        assert len(found) >= least, path
