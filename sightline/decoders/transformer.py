@@ -104,7 +104,8 @@ class TransformerDecoder(Decoder):
     def go_on(self, given: Tensor, state: State) -> Decoded:
         real = state.shared.get("mask")
         mask = None if real is None else padding_mask(real)
-        streams = (TwoStreams if self.reversible else OneStream)(given[:, None])  # (R, 1, d)
+        first = given[:, None]  # (R, 1, d)
+        streams: OneStream | TwoStreams = TwoStreams(first) if self.reversible else OneStream(first)
         own: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
