@@ -42,6 +42,7 @@ def drawn(seed: int) -> RunConfig:
         "decoder": {"layers": draw.choice([1, 2])},
     }
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
+    model = merge(model, _efficient(Random(1000 + seed), recipe, kind, model.get("norm_position", "pre")))
     return build_config({"model": model}, recipe)
 
 
@@ -53,6 +54,23 @@ def _transformer(draw: Random) -> dict[str, Any]:
         "attention": {"blocks": draw.choice([1, 2])},
         "decoder": {"heads": 2, "feedforward": 20},
     }
+
+
+def _efficient(draw: Random, recipe: str, kind: str, norm_position: str) -> dict[str, Any]:
+    """Parts for long sequences; chunks hold the whole text, where steps and the full pass see the same."""
+    chosen: dict[str, Any] = {
+        "lsh": {"rounds": draw.choice([1, 2]), "chunk": 16, "buckets": draw.choice([1, 4])},
+        "linear": {"features": draw.choice(["elu", "relu"]), "size": 5},
+    }
+    attention = [draw.choice(["full", "full", "lsh", "linear"]) for _ in range(2)]
+    if kind == "transformer":
+        chosen["encoder"] = {"attention": attention[0]}
+    if recipe == "transformer":
+        chosen["decoder"] = {"attention": attention[1], "cross_attention": draw.choice(["full", "linear"])}
+    if "transformer" in (recipe, kind):
+        chosen["reversible"] = norm_position == "pre" and draw.random() < 0.5
+        chosen["feedforward_chunk"] = draw.choice([None, 3])
+    return chosen
 
 
 def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
@@ -132,6 +150,10 @@ def test_the_draws_reach_every_part() -> None:
         ("attention.blocks", 2),
         ("penalties.repeated_looks", 2),
         ("norm_position", 2),
+        ("encoder.attention", 3),
+        ("decoder.attention", 3),
+        ("decoder.cross_attention", 2),
+        ("reversible", 2),
     ]:
         found = set()
         for value in configs:
