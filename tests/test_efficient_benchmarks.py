@@ -78,5 +78,5 @@ def test_speed_of_steps(trained: Any) -> None:
 
 
 def test_growth_on_axes_of_powers(tmp_path: Path) -> None:
-    growth_figure({"a": {"one": [(1, 1.0), (2, 4.0)]}, "b": {}}, tmp_path / "x.png", "n", "title")
+    growth_figure({"a": {"one": [(1, 1.0), (2, 4.0)]}, "b": {"one": [(1, 2.0), (2, 4.0)]}}, tmp_path / "x.png", "n", "title")
     assert (tmp_path / "x.png").stat().st_size > 0

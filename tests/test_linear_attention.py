@@ -170,15 +170,14 @@ def test_every_search_takes_it() -> None:
 
 
 def test_recall_is_bounded_by_the_features() -> None:
-    """n random keys are told apart by a softmax, but hardly by f features once n is well beyond f."""
+    """f features hold f orthogonal keys without a mistake; of many more keys, which a softmax tells apart, few."""
     generator = torch.Generator().manual_seed(1)
 
-    def recalled(count: int, size: int = 16) -> float:
-        keys = torch.randn(count, size, generator=generator, dtype=torch.float64)
-        keys = keys / keys.norm(dim=-1, keepdim=True)
-        values = torch.eye(count, dtype=torch.float64)
-        found = linear_weights(torch.relu(keys), torch.relu(keys)) @ values
-        return float((found.argmax(-1) == torch.arange(count)).double().mean())
+    def recalled(features: Tensor) -> float:
+        found = linear_weights(features, features) @ torch.eye(len(features), dtype=torch.float64)
+        return float((found.argmax(-1) == torch.arange(len(features))).double().mean())
 
-    assert recalled(4) == 1
-    assert recalled(256) < 0.9
+    assert recalled(torch.eye(16, dtype=torch.float64)) == 1
+    keys = torch.nn.functional.normalize(torch.randn(256, 16, generator=generator, dtype=torch.float64), dim=-1)
+    assert recalled(torch.relu(keys)) < 0.7
+    assert ((50 * keys @ keys.mT).softmax(-1).argmax(-1) == torch.arange(256)).all()
