@@ -1,8 +1,9 @@
 """The configurations of examples/multi30k run to their end, and how well they translate.
 
-    python benchmarks/multi30k_examples.py --data DIR --runs DIR [--configs transformer,bahdanau,luong]
+    python benchmarks/multi30k_examples.py --data DIR --runs DIR [--configs transformer,bahdanau,luong] [--max-steps N]
 
-DIR holds the `.tok` files of Multi30k. A run that was begun goes on, one that is over is only scored: test2016, beam 5,
+DIR holds the `.tok` files of Multi30k. A run that was begun goes on, also past its configuration's end if `--max-steps`
+says so (the rate then rises again to where a longer run's would be); one that is over is only scored: test2016, beam 5,
 BLEU with `tokenize=none`, as papers do on this release. Results go to `benchmarks/results/multi30k_examples.json`, each
 as soon as it is there.
 """
@@ -31,13 +32,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the .tok files")
     parser.add_argument("--runs", type=Path, required=True, help="where the models are made")
     parser.add_argument("--configs", default=",".join(CONFIGS))
+    parser.add_argument("--max-steps", type=int, help="go on to so many updates")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     for name in options.configs.split(","):
-        train(name, options.data, options.runs / name)
+        train(name, options.data, options.runs / name, options.max_steps)
         found = score(options.data, options.runs / name)
         known = json.loads(options.results.read_text()) if options.results.is_file() else {}
         command = f"python benchmarks/multi30k_examples.py --data DIR --runs DIR --configs {name}"
+        if options.max_steps:
+            command = f"{command} && {command} --max-steps {options.max_steps}"
         known[name] = {"command": command, "machine": machine(), **found}
         options.results.write_text(json.dumps(known, indent=1) + "\n")
         print(f"{name}: BLEU {found['bleu']['value']:.2f} after {found['minutes']:.0f} minutes", flush=True)
@@ -54,10 +58,11 @@ def files(data: Path, part: str) -> tuple[Path, Path]:
     return data.resolve() / f"{part}.tok.en.gz", data.resolve() / f"{part}.tok.de.gz"
 
 
-def train(name: str, data: Path, run: Path) -> None:
+def train(name: str, data: Path, run: Path, steps: int | None) -> None:
     """To the end, from where it stands."""
     if (run / "checkpoints").is_dir():
-        sightline("train", "--output", run.resolve(), "--resume")
+        further = ["--max-steps", steps] if steps else []
+        sightline("train", "--output", run.resolve(), "--resume", *further)
         return
     (source, target), (valid_source, valid_target) = files(data, "train"), files(data, "val")
     given = ["--source", source, "--target", target, "--valid-source", valid_source, "--valid-target", valid_target]
