@@ -22,9 +22,7 @@ def test_multiply_adds_are_those_of_the_formula(kind: str, length: int, width: i
 
 
 def test_what_grows_how() -> None:
-    rows = {
-        kind: [{"length": n, "cost": cost.expected(kind, n, 64, 4)} for n in (2**13, 2**14)] for kind in cost.KINDS
-    }
+    rows = {kind: [{"length": n, "cost": cost.expected(kind, n, 64, 4)} for n in (2**13, 2**14)] for kind in cost.KINDS}
     slopes = {kind: cost.slope(each, "cost") for kind, each in rows.items()}
     assert slopes["full attention"] > 1.95
     assert slopes["hashed attention"] < 1.1
@@ -78,5 +76,7 @@ def test_speed_of_steps(trained: Any) -> None:
 
 
 def test_growth_on_axes_of_powers(tmp_path: Path) -> None:
-    growth_figure({"a": {"one": [(1, 1.0), (2, 4.0)]}, "b": {"one": [(1, 2.0), (2, 4.0)]}}, tmp_path / "x.png", "n", "title")
+    growth_figure(
+        {"a": {"one": [(1, 1.0), (2, 4.0)]}, "b": {"one": [(1, 2.0), (2, 4.0)]}}, tmp_path / "x.png", "n", "title"
+    )
     assert (tmp_path / "x.png").stat().st_size > 0

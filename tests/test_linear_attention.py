@@ -109,7 +109,10 @@ def test_captured_weights_make_the_output(features: str) -> None:
     values = module.project_memory(memory)[1]
     torch.testing.assert_close(module.join(maps[""] @ values), found)
     assert not maps[""][1, :, :, 3:].any()
-    torch.testing.assert_close(maps[""].sum(-1), torch.ones(2, H, 4, dtype=torch.float64), rtol=0, atol=1e-4)
+    totals = maps[""].sum(-1)
+    nothing = totals == 0  # of a query whose learnt features are all zero
+    assert features == "relu" or not nothing.any()
+    torch.testing.assert_close(totals[~nothing], torch.ones_like(totals[~nothing]), rtol=0, atol=1e-4)
 
 
 def test_a_step_of_self_attention_shows_no_weights() -> None:
