@@ -146,9 +146,9 @@ def test_looking_changes_nothing_and_sees_once() -> None:
     """Not to the last bit: what is kept for the backward pass comes from another kernel than what is not."""
     model = small_model("transformer", {"reversible": True}).train()
     batch = random_batch([5, 7], [4, 6])
-    plain = model.loss(batch)["nll"][0]
+    plain = model.loss(batch)["cross_entropy"][0]
     with capture(model) as maps:
-        looked_at = model.loss(batch)["nll"][0]
+        looked_at = model.loss(batch)["cross_entropy"][0]
         looked_at.backward()
     torch.testing.assert_close(plain, looked_at)
     assert maps["decoder.layers.1.cross"].shape == (2, 3, 6, 7)
