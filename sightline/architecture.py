@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sightline.efficient import CrossAttention, LinearConfig, LshConfig, SelfAttention
 from sightline.sections import Section
 
 Blocks = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -27,6 +28,7 @@ class EncoderConfig(Section):
     kernel: int = Field(3, ge=1, description="convolution: positions one filter sees (odd)")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
+    attention: SelfAttention = Field("full", description="transformer: full, lsh or linear; for long sources")
 
 
 class AttentionConfig(Section):
@@ -155,6 +157,8 @@ class DecoderConfig(Section):
     input_feeding: bool = Field(True, description="luong: the attentional vector enters the next step")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
+    attention: SelfAttention = Field("full", description="transformer: to what was written; full, lsh or linear")
+    cross_attention: CrossAttention = Field("full", description="transformer: to the memory; full or linear")
 
 
 class PointerConfig(Section):
@@ -189,10 +193,14 @@ class ModelConfig(Section):
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "geglu", "swiglu"] = Field(
         "relu", description="transformer: feed-forward's"
     )
+    feedforward_chunk: int | None = Field(None, ge=1, description="transformer: positions at once in feed-forward")
+    reversible: bool = Field(False, description="transformer: compute activations again instead of keeping them")
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     pointer: PointerConfig = Field(default_factory=PointerConfig, description=PointerConfig.__doc__)
+    lsh: LshConfig = Field(default_factory=LshConfig, description=LshConfig.__doc__)
+    linear: LinearConfig = Field(default_factory=LinearConfig, description=LinearConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
     copying: CopyingConfig = Field(default_factory=CopyingConfig, description=CopyingConfig.__doc__)
     lexicon: LexiconConfig = Field(default_factory=LexiconConfig, description=LexiconConfig.__doc__)
@@ -207,6 +215,11 @@ class ModelConfig(Section):
     def has_source(self) -> bool:
         """Whether the model reads a source; a language model has only the text itself."""
         return self.recipe != "lm"
+
+    @property
+    def has_transformer(self) -> bool:
+        """Whether any of its layers are a Transformer's."""
+        return self.has_transformer_decoder or (self.has_source and self.encoder.kind == "transformer")
 
     @property
     def has_transformer_decoder(self) -> bool:

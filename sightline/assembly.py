@@ -18,8 +18,6 @@ from sightline.attention.latent import (
     LatentAttention,
     SegmentAttention,
 )
-from sightline.attention.masks import block_mask
-from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Memory
 from sightline.choices import SUMMED
@@ -48,8 +46,9 @@ from sightline.encoders import (
     TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
-from sightline.heads import pointing_head, seen_blocks, taught_head
-from sightline.layers import Embedding, FeedForward
+from sightline.heads import pointing_head, taught_head
+from sightline.layer_parts import make_feedforward, make_heads, make_self_attention
+from sightline.layers import Embedding
 from sightline.lexical import LexiconOutput, LexiconView
 from sightline.losses import (
     AttentionLoss,
@@ -104,33 +103,22 @@ def make_positions(config: ModelConfig, width: int) -> Positions | None:
     return SinusoidalPositions(width) if config.positions == "sinusoidal" else None
 
 
-def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttention:
-    """Multi-head attention, or a clear error when its heads, or the blocks they see, do not divide the width."""
-    if width % heads:
-        raise SightlineError(f"{heads} attention heads do not divide the width {width}: choose a divisor of it")
-    count = config.attention.blocks
-    if width % count:
-        raise SightlineError(
-            f"model.attention.blocks={count} does not divide the width {width}: choose a divisor of it"
-        )
-    seen = seen_blocks(config.attention, heads)
-    sees = None if seen is None else block_mask(width, seen, count)
-    return MultiHeadAttention(width, heads, config.attention_dropout, sees)
-
-
 def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True) -> TransformerDecoder:
     """The Transformer's decoder, its layers with or without attention to a memory."""
     decoder = config.decoder
     if decoder.width not in (None, width):
         raise SightlineError(f"model.decoder.width={decoder.width}: in a transformer it is model.embedding ({width})")
-    layers = []
-    for _ in range(number(decoder.layers)):
-        attention = make_heads(config, width, number(decoder.heads))
-        attention_to_memory = make_heads(config, width, number(decoder.heads)) if cross else None
-        feedforward = FeedForward(width, number(decoder.feedforward), config.activation, config.activation_dropout)
-        parts = (attention, attention_to_memory, feedforward)
+    layers: list[TransformerDecoderLayer] = []
+    for number_of_layer in range(number(decoder.layers)):
+        heads = number(decoder.heads)
+        parts = (
+            make_self_attention(config, decoder.attention, width, heads, number_of_layer),
+            make_heads(config, decoder.cross_attention, width, heads) if cross else None,
+            make_feedforward(config, width, number(decoder.feedforward)),
+        )
         layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
-    stack = TransformerDecoder(layers, config.norm, config.norm_position, pointing_head(config))
+    pointing = pointing_head(config)
+    stack = TransformerDecoder(layers, config.norm, config.norm_position, pointing, config.reversible)
     if config.guided.weight:
         stack.taught = taught_head(config)
     return stack
@@ -155,15 +143,15 @@ def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
             )
         stack = [
             TransformerEncoderLayer(
-                make_heads(config, inputs, number(encoder.heads)),
-                FeedForward(inputs, number(encoder.feedforward), config.activation, config.activation_dropout),
+                make_self_attention(config, encoder.attention, inputs, number(encoder.heads), layer),
+                make_feedforward(config, inputs, number(encoder.feedforward)),
                 config.norm,
                 config.norm_position,
                 dropout,
             )
-            for _ in range(layers)
+            for layer in range(layers)
         ]
-        return TransformerEncoder(stack, config.norm, config.norm_position)
+        return TransformerEncoder(stack, config.norm, config.norm_position, config.reversible)
     return RecurrentEncoder(
         encoder.kind, inputs, number(encoder.width), layers, encoder.bidirectional, encoder.reverse, dropout
     )

@@ -17,7 +17,7 @@ from sightline.cli_compare import compare
 from sightline.cli_exchange import export, import_model
 from sightline.cli_generate import evaluate_text, generate
 from sightline.cli_lexicon import lexicon
-from sightline.cli_runs import average, report, train
+from sightline.cli_runs import average, convert, report, train
 from sightline.cli_score import score
 from sightline.cli_translate import translate
 from sightline.console import bar, run, say, watched
@@ -257,6 +257,7 @@ def read_sources(path: Path) -> list[str]:
 
 app.command()(score)
 app.command()(average)
+app.command()(convert)
 app.command()(report)
 app.command()(compare)
 app.command()(export)

@@ -1,4 +1,4 @@
-"""The commands around a run: train, average, report."""
+"""The commands around a run: train, convert, average, report."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sightline.launch import launched
 if TYPE_CHECKING:
     from sightline.config import RunConfig
     from sightline.training.loop import Result
+    from sightline.training.run import Inherited
 
 NOTHING_SAVED = "nothing was saved yet: give the same command again to start anew"
 
@@ -103,7 +104,50 @@ def train(
     run_training(chosen, output, resume)
 
 
-def run_training(config: RunConfig, output: Path, resume: bool) -> None:
+def convert(
+    model: Annotated[Path, typer.Argument(help="A model folder with a transformer.", metavar="MODEL")],
+    to: Annotated[str, typer.Option(help="rnn: a decoder that carries as much after a thousand tokens as after one.")],
+    source: Annotated[Path | None, typer.Option(help="Source sentences to train on, one a line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
+    valid_source: Annotated[
+        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
+    ] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
+    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The model folder to make; default: MODEL-rnn.")] = None,
+    cross: Annotated[bool, typer.Option("--cross", help="The attention to the source too.")] = False,
+    features: Annotated[int, typer.Option(min=1, help="Features of a head, in place of the softmax.")] = 32,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A key of the config, such as training.seed=2; repeatable.", metavar="SECTION.KEY=VALUE"
+        ),
+    ] = None,
+) -> None:
+    """Make a Transformer's decoder recurrent (T2R), and train it on until it fits.
+
+    By default for a third of what the model was trained with, at half its rate. The result is a model like any other.
+    """
+    from sightline.convert import inherited, recurrent_config
+    from sightline.folder import open_files
+    from sightline.run_settings import data_files
+
+    if to != "rnn":
+        raise SightlineError(f"--to {to}: a model can be converted to rnn")
+    if not (source or target or pairs):
+        raise SightlineError("a converted model must be trained on: give --pairs FILE, or --source and --target")
+    files = open_files(model)
+    data = {**data_files("", source, target, pairs), **data_files("valid_", valid_source, valid_target, valid_pairs)}
+    limits = {"max_steps": max_steps, "max_minutes": max_minutes} if max_steps or max_minutes else {}
+    config = recurrent_config(files, cross, features, {"data": data, "training": limits}, assign or [])
+    output = output or model.parent / f"{model.resolve().name}-rnn"
+    run_training(config, output, resume=False, inherited=inherited(files))
+
+
+def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inherited | None = None) -> None:
     """Trains with progress on stderr, and says at the end what there is and how to go on."""
     import shlex
 
@@ -118,7 +162,8 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     again = f"{launch.command if launch else program()} train --output {folder} --resume"
     before = steps_done(output) if resume else 0
     try:
-        trained = train_model(config, output, resume, Host(progress_for(metric=config.training.metric)), say)
+        host = Host(progress_for(metric=config.training.metric))
+        trained = train_model(config, output, resume, host, say, inherited)
         result = trained.result
     except KeyboardInterrupt:
         saved = latest(output / CHECKPOINTS) is not None

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from sightline.architecture import ModelConfig
 from sightline.choices import check_choice
 from sightline.copy_settings import check_copying
+from sightline.efficient import check_efficient
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
 from sightline.mistakes import explain
@@ -180,6 +181,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     check_blocks(config.model, where)
     check_copying(config.model, where)
     check_choice(config.model, where)
+    check_efficient(config.model, where)
     return config
 
 

@@ -89,6 +89,11 @@ def has_attention(config: ModelConfig) -> bool:
     return config.recipe != "seq2seq" and config.has_source
 
 
+def has_step_weights(config: ModelConfig) -> bool:
+    """Whether each step of its search tells where it looked."""
+    return has_attention(config) and config.decoder.cross_attention == "full"
+
+
 def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:
     """The links, or an error when the model has no attention to tell them."""
     found = forced.word_links(alignment)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sightline.efficient import check_shown
 from sightline.errors import SightlineError
 from sightline.files import read_lines
 from sightline.metrics import parse_links
@@ -112,6 +113,8 @@ def check_guidance(config: RunConfig) -> None:
         raise SightlineError(
             f"{asked[0]}: the recipe {recipe} has no attention to teach: choose another, or leave it out"
         )
+    if config.training.agreement:
+        check_shown(config.model, "config", "training.agreement")
     if config.training.agreement and (config.model.lexicon.mode != "none" or _opens_words(config)):
         name = "a lexicon (model.lexicon.mode)" if config.model.lexicon.mode != "none" else "copying whole words"
         raise SightlineError(f"training.agreement trains both directions, and {name} knows one: leave out one of them")

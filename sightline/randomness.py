@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,6 +32,35 @@ def drawing_from(generator: torch.Generator) -> Iterator[None]:
 def current_generator() -> torch.Generator | None:
     """This thread's own generator; None stands for torch's."""
     return getattr(_here, "generator", None)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where this thread's random numbers stood, so that they can be drawn again."""
+
+    host: Tensor
+    device: torch.device
+    on_device: Tensor | None
+
+    @classmethod
+    def now(cls, device: torch.device) -> Draws:
+        """Those of the CPU, and those of `device` if it is a GPU."""
+        generator = current_generator() or torch.default_generator
+        on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return cls(generator.get_state(), device, on_device)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Inside, the same numbers come as after `now`, in whatever thread; afterwards all is as before."""
+        generator = torch.Generator()
+        generator.set_state(self.host)
+        with drawing_from(generator):
+            if self.on_device is None:
+                yield
+                return
+            with torch.random.fork_rng([self.device]):
+                torch.cuda.set_rng_state(self.on_device, self.device)
+                yield
 
 
 def dropout_factors(values: Tensor, rate: float) -> Tensor:

@@ -68,7 +68,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 # Choices that only some recipes have: elsewhere they would go unheard.
-ENCODER = ("kind", "width", "layers", "bidirectional", "reverse", "kernel", "heads", "feedforward")
+ENCODER = ("kind", "width", "layers", "bidirectional", "reverse", "kernel", "heads", "feedforward", "attention")
 WITH_SOURCE = ("seq2seq", "bahdanau", "luong", "transformer")
 ONLY_IN = {
     **{f"encoder.{key}": WITH_SOURCE for key in ENCODER},
@@ -97,6 +97,8 @@ ONLY_IN = {
     "decoder.context": ("seq2seq",),
     "decoder.readout_state": ("bahdanau",),
     "decoder.input_feeding": ("luong",),
+    "decoder.attention": ("transformer", "lm"),
+    "decoder.cross_attention": ("transformer",),
     "pointer.kind": ("lm",),
 }
 

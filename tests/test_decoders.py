@@ -81,8 +81,31 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "transformer post rms": ("transformer", {"norm_position": "post", "norm": "rms", "activation": "swiglu"}),
     "transformer learned": ("transformer", {"positions": "learned", "activation": "gelu"}),
     "transformer over lstm": ("transformer", {"encoder": {"kind": "lstm", "width": 6}}),
+    "transformer linear": ("transformer", {"decoder": {"attention": "linear"}, "encoder": {"attention": "linear"}}),
+    "transformer linear cross": (
+        "transformer",
+        {
+            "decoder": {"attention": "linear", "cross_attention": "linear"},
+            "linear": {"features": "relu", "size": 5},
+            "norm_position": "post",
+        },
+    ),
+    # Its chunk is longer than the texts. Where a shorter one ends depends on tokens that a step does not know yet, so
+    # there the full pass differs by design; `test_lsh.py` holds each step to a pass over the text so far.
+    "transformer lsh": (
+        "transformer",
+        {
+            "decoder": {"attention": "lsh"},
+            "encoder": {"attention": "lsh"},
+            "lsh": {"rounds": 2, "chunk": 16, "buckets": 4},
+        },
+    ),
+    "transformer reversible": ("transformer", {"reversible": True, "feedforward_chunk": 2}),
+    "transformer reversible linear": ("transformer", {"reversible": True, "decoder": {"attention": "linear"}}),
     "transformer blocks": ("transformer", {"attention": {"blocks": 4, "head_blocks": [[0], [1, 2], [0, 2, 3]]}}),
 }
+# A memory that is summed up no longer tells its positions apart: the full pass has weights to look at, a step has none.
+SUMMED_UP = ("transformer linear cross",)
 
 
 def make(name: str) -> EncoderDecoder:
@@ -118,7 +141,10 @@ def test_stepwise_equals_full_pass(name: str) -> None:
     torch.testing.assert_close(log_probs, full_log_probs(model, batch))
     with capture(model, where=lambda n: n.endswith(("cross", "decoder.attention"))) as maps:
         model.loss(batch)
-    if maps:
+    if name in SUMMED_UP:
+        assert maps
+        assert weights is None
+    elif maps:
         assert weights is not None
         last = list(maps.values())[-1]
         torch.testing.assert_close(weights, last.mean(1))
@@ -187,7 +213,10 @@ def test_the_future_does_not_leak(name: str) -> None:
     changed = batch.targets.ids.clone()
     changed[:, 3] = 4 + (changed[:, 3] - 3) % 10
     after = full_log_probs(model, Batch(batch.sources, Tokens(changed, batch.targets.mask)))
-    assert torch.equal(before[:, :4], after[:, :4])
+    if "lsh" in name:  # another token is sorted elsewhere, and sums are made in another order
+        torch.testing.assert_close(before[:, :4], after[:, :4])
+    else:
+        assert torch.equal(before[:, :4], after[:, :4])
     assert not torch.allclose(before[:, 4], after[:, 4])
 
 

@@ -49,7 +49,9 @@ def drawn(seed: int) -> RunConfig:
     }
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
     model = merge(model, _output(draw, recipe, model.get("attention", {})))
-    if recipe != "seq2seq" and draw.random() < 0.5:
+    model = merge(model, _efficient(Random(1000 + seed), recipe, kind, model))
+    shown = recipe != "transformer" or not model.get("reversible")
+    if recipe != "seq2seq" and shown and draw.random() < 0.5:
         losses = ["cross_entropy", "squared_error", "product"]
         reading = draw.choice(["predicts", "consumes"])
         model["guided"] = {"weight": 0.5, "loss": draw.choice(losses), "reading": reading}
@@ -72,6 +74,28 @@ def _transformer(draw: Random) -> dict[str, Any]:
         "attention": {"blocks": draw.choice([1, 2])},
         "decoder": {"heads": 2, "feedforward": 20},
     }
+
+
+def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Parts for long sequences; chunks hold the whole text, where steps and the full pass see the same."""
+    # An output layer that looks through a head needs its weights.
+    looking = "lexicon" in model or model.get("copying", {}).get("kind") == "pointer_generator"
+    chosen: dict[str, Any] = {
+        "lsh": {"rounds": draw.choice([1, 2]), "chunk": 16, "buckets": draw.choice([1, 4])},
+        "linear": {"features": draw.choice(["elu", "relu"]), "size": 5},
+    }
+    attention = [draw.choice(["full", "full", "lsh", "linear"]) for _ in range(2)]
+    if kind == "transformer":
+        chosen["encoder"] = {"attention": attention[0]}
+    if recipe == "transformer":
+        chosen["decoder"] = {"attention": attention[1], "cross_attention": draw.choice(["full", "linear"])}
+        if looking:
+            chosen["decoder"]["cross_attention"] = "full"
+    if "transformer" in (recipe, kind):
+        pre = model.get("norm_position", "pre") == "pre"
+        chosen["reversible"] = pre and draw.random() < 0.5 and not (looking and recipe == "transformer")
+        chosen["feedforward_chunk"] = draw.choice([None, 3])
+    return chosen
 
 
 def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
@@ -187,6 +211,10 @@ def test_the_draws_reach_every_part() -> None:
         ("copying.kind", 4),
         ("copying.selective_read", 2),
         ("lexicon.mode", 3),
+        ("encoder.attention", 3),
+        ("decoder.attention", 3),
+        ("decoder.cross_attention", 2),
+        ("reversible", 2),
     ]:
         found = set()
         for value in configs:

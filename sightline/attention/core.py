@@ -91,6 +91,26 @@ def attend_reference(
     return dropout(weights, drop) @ values
 
 
+def attend_in_part(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    bias: Tensor,
+    drop: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Attention to a part of the keys, and how much that part weighs: `log Σ exp(score)` over it, `(…, T, 1)`.
+
+    Of the parts' results `(…, T, d_v)`, weighted by the softmax of what they weigh, comes attention to all of them. A
+    row with nothing to attend to gives zeros, and the part weighs next to nothing.
+    """
+    scores = scaled_dot(queries, keys) + bias
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    mass = scores.logsumexp(-1, keepdim=True)
+    weights = (scores - mass).exp() * mask
+    return dropout(weights, drop) @ values, mass
+
+
 def attend(
     queries: Tensor,
     keys: Tensor,

@@ -1,19 +1,21 @@
-"""The Transformer's decoder, with its key/value cache (Vaswani et al. 2017).
+"""The Transformer's decoder; what it carries from token to token is its attentions' (Vaswani et al. 2017).
 
 Shapes: see `decoders/base.py`; H heads, d_k width of a head.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
-from sightline.attention.core import attention_weights
+from sightline.attention.kinds import CrossAttention, SelfAttention
 from sightline.attention.masks import padding_mask
-from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Decoded, Decoder
 from sightline.layers import FeedForward, Residual, make_norm, start_small
+from sightline.reversible import OneStream, Sublayer, TwoStreams, pass_through
 from sightline.stack import Stack
 from sightline.state import State
 
@@ -26,8 +28,8 @@ class TransformerDecoderLayer(nn.Module):
 
     def __init__(
         self,
-        attention: MultiHeadAttention,
-        cross: MultiHeadAttention | None,
+        attention: SelfAttention,
+        cross: CrossAttention | None,
         feedforward: FeedForward,
         norm: str,
         norm_position: str,
@@ -61,6 +63,17 @@ class TransformerDecoderLayer(nn.Module):
             weights = seen[0] if seen else None
         return self.around_feedforward(states, self.feedforward), weights
 
+    def sublayers(self, mask: Tensor | None) -> list[Sublayer]:
+        """The same in its parts."""
+        found = [
+            Sublayer(self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, causal=True)),
+            Sublayer(self.around_feedforward, self.feedforward, lambda x, memory: self.feedforward(x)),
+        ]
+        if self.cross is not None and self.around_cross is not None:
+            cross = self.cross
+            found.insert(1, Sublayer(self.around_cross, cross, lambda x, memory: cross(x, memory, mask)))
+        return found
+
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
         cross = [] if self.cross is None else [self.cross.output]
@@ -73,7 +86,8 @@ class TransformerDecoder(Decoder):
     `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
     reports none and saves the work. `pointing` names a layer and a head whose weights are part of the model: the full
     pass reports them too, and `alignment` is not heard. `taught` names those whose weights the full pass alone reports,
-    for what is learnt from them.
+    for what is learnt from them. With `reversible`, for pre-norm stacks, the full pass computes activations again
+    instead of keeping them, and reports nothing.
     """
 
     alignment: tuple[int | None, int | None] | None = None
@@ -85,9 +99,10 @@ class TransformerDecoder(Decoder):
         norm: str,
         norm_position: str,
         pointing: tuple[int, int] | None = None,
+        reversible: bool = False,
     ) -> None:
         super().__init__()
-        self.pointing = pointing
+        self.pointing, self.reversible = pointing, reversible
         self.layers = Stack(layers)
         self.width = layers[0].self_attention.width
         self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
@@ -98,6 +113,10 @@ class TransformerDecoder(Decoder):
         mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)
         states, shown = embedded, self.pointing or self.taught
         weights: Tensor | None = None
+        if self.reversible:
+            sublayers = [sublayer for layer in self.layers for sublayer in layer.sublayers(mask)]
+            states = pass_through(sublayers, embedded, memory.states)
+            return Decoded(self.norm(states), State(position=embedded.size(1)))
         for number, layer in enumerate(self.layers):
             if shown is not None and number == shown[0]:
                 states, weights = layer(states, memory.states, mask, shown[1])
@@ -108,40 +127,36 @@ class TransformerDecoder(Decoder):
     def start(self, memory: Memory) -> State:
         # Without padding there is no mask to carry, nor to add to the scores of every layer at every step.
         shared = {} if bool(memory.mask.all()) else {"mask": memory.mask}
-        own = {}
-        batch = memory.states.size(0)
+        mask = padding_mask(memory.mask) if shared else None
+        own: dict[str, Tensor] = {}
         for number, layer in enumerate(self.layers):
             if layer.cross is not None:
-                keys, values = layer.cross.project_memory(memory.states)
-                shared[f"{number}.keys"], shared[f"{number}.values"] = keys.contiguous(), values.contiguous()
-            heads = layer.self_attention.heads
-            empty = memory.states.new_zeros(batch, heads, 0, self.width // heads)
-            own[f"{number}.keys"], own[f"{number}.values"] = empty, empty
+                shared |= _numbered(number, layer.cross.remember(memory.states, mask))
+            own |= _numbered(number, layer.self_attention.begin(memory.states.size(0)))
         return State(shared, own)
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
         real = state.shared.get("mask")
         mask = None if real is None else padding_mask(real)
-        states = given[:, None]  # (R, 1, d)
+        first = given[:, None]  # (R, 1, d)
+        streams: OneStream | TwoStreams = TwoStreams(first) if self.reversible else OneStream(first)
         own: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            states = layer.around_attention(states, lambda x, n=number: self.attend_to_past(n, x, state, own))
+            streams.through(layer.around_attention, lambda x, n=number: self.attend_to_past(n, x, state, own))
             if layer.around_cross is not None:
-                states = layer.around_cross(
-                    states, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported)
+                streams.through(
+                    layer.around_cross, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported)
                 )
-            states = layer.around_feedforward(states, layer.feedforward)
+            streams.through(layer.around_feedforward, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
-        return Decoded(self.norm(states)[:, 0], state.advance(own), weights)
+        return Decoded(self.norm(streams.end())[:, 0], state.advance(own), weights)
 
     def attend_to_past(self, number: int, states: Tensor, state: State, own: dict[str, Tensor]) -> Tensor:
-        """Self-attention of `(R, 1, d)` over the cache, which gets one key and one value longer."""
-        attention = self.layers[number].self_attention
-        queries, keys, values = attention.project_self(states)
-        keys = own[f"{number}.keys"] = torch.cat([state.own[f"{number}.keys"], keys], 2)
-        values = own[f"{number}.values"] = torch.cat([state.own[f"{number}.values"], values], 2)
-        return attention.mix(queries, keys, values)
+        """Self-attention of `(R, 1, d)`; what it carries on goes to `own`."""
+        found, past = self.layers[number].self_attention.advance(states, _of_number(number, state.own))
+        own |= _numbered(number, past)
+        return found
 
     def attend_to_memory(
         self, number: int, states: Tensor, state: State, mask: Tensor | None, reported: list[Tensor]
@@ -150,12 +165,23 @@ class TransformerDecoder(Decoder):
         cross = self.layers[number].cross
         assert cross is not None
         grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
-        queries = cross.project_queries(grouped)
-        keys, values = state.shared[f"{number}.keys"], state.shared[f"{number}.values"]
+        memory = _of_number(number, state.shared)
         reports = self.pointing or self.alignment
         if reports is not None and reports[0] in (None, number):
-            weights = attention_weights(queries, keys, mask)  # (B, H, K, S)
-            head = reports[1]
-            chosen = weights.mean(1) if head is None else weights[:, head]
-            reported.append(chosen.flatten(0, 1))
-        return cross.mix(queries, keys, values, mask).view_as(states)
+            weights = cross.recall_weights(grouped, memory, mask)  # (B, H, K, S)
+            if weights is not None:
+                head = reports[1]
+                chosen = weights.mean(1) if head is None else weights[:, head]
+                reported.append(chosen.flatten(0, 1))
+        return cross.recall(grouped, memory, mask).view_as(states)
+
+
+def _numbered(number: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A layer's tensors under the names that a state has for them."""
+    return {f"{number}.{name}": value for name, value in values.items()}
+
+
+def _of_number(number: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The way back."""
+    start = f"{number}."
+    return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}

@@ -15,6 +15,7 @@ import numpy as np
 
 from sightline.architecture import ModelConfig
 from sightline.config import AlignmentConfig, RunConfig
+from sightline.efficient import unusual
 from sightline.files import make_folder, write_bytes
 from sightline.folder import ModelFiles, Tokenizers, weights_file
 from sightline.interop import weights as tensors
@@ -81,7 +82,7 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"a model that copies ({config.copying.kind})"
     if config.lexicon.mode != "none":
         return "a model with a lexicon"
-    return None
+    return unusual(config)
 
 
 def convert(

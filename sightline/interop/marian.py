@@ -15,6 +15,7 @@ import numpy as np
 
 from sightline.architecture import ModelConfig
 from sightline.config import RunConfig
+from sightline.efficient import unusual
 from sightline.errors import SightlineError
 from sightline.interop.weights import Array, Weights, layer_names, number, positions_needed
 from sightline.text import BOS, EOS, PAD
@@ -58,7 +59,7 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"a gated feed-forward layer (model.activation={config.activation})"
     if config.tie != "all":
         return f"embeddings that are not all tied (model.tie={config.tie})"
-    return None
+    return unusual(config)
 
 
 def correspondence(config: ModelConfig) -> Iterator[Tensor]:

@@ -65,6 +65,14 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class Inherited:
+    """What a new run takes over from a model: its tokenizers, and what `fill` puts into the new one of its weights."""
+
+    tokenizers: Tokenizers
+    fill: Callable[[Writer], None]
+
+
+@dataclass(frozen=True)
 class TrainingData:
     """Encoded pairs as the trainer wants them."""
 
@@ -87,20 +95,34 @@ class TrainingData:
 
 
 def train(
-    config: RunConfig, output: Path, resume: bool = False, host: Host | None = None, say: Say = lambda line: None
+    config: RunConfig,
+    output: Path,
+    resume: bool = False,
+    host: Host | None = None,
+    say: Say = lambda line: None,
+    inherited: Inherited | None = None,
 ) -> Trained:
     """Trains what `config` describes into the folder `output`; `say` is told, line by line, what was chosen.
 
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
-    checkpoint. Under torchrun every rank calls this; the first one talks, the others follow in silence.
+    checkpoint. A run that begins may have `inherited` from a model. Under torchrun every rank calls this; the first one
+    talks, the others follow in silence.
     """
     with started(config.training) as ranks:
         if ranks.first:
-            return _train(config, output, resume, host, say, ranks)
-        return _train(config, output, resume, None, lambda line: None, ranks)
+            return _train(config, output, resume, host, say, ranks, inherited)
+        return _train(config, output, resume, None, lambda line: None, ranks, inherited)
 
 
-def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say: Say, ranks: Ranks) -> Trained:
+def _train(
+    config: RunConfig,
+    output: Path,
+    resume: bool,
+    host: Host | None,
+    say: Say,
+    ranks: Ranks,
+    inherited: Inherited | None,
+) -> Trained:
     check_guidance(config)
     checkpoint, files = _beginning(output, config, resume, ranks)
     _check_metric(config)
@@ -108,7 +130,8 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
         config = _with_links(config, output, say, ranks)
         files = config.data
     read = config.model_copy(update={"data": files})
-    prepared = ranks.in_turn(lambda: _prepared(read, output, resume or not ranks.first, host is not None, say))
+    begun, known = resume or not ranks.first, inherited.tokenizers if inherited else None
+    prepared = ranks.in_turn(lambda: _prepared(read, output, begun, known, host is not None, say))
     # Not before: what was freed on the way to the data goes back to the system.
     tune_allocator()
     tokenizers, encoded, valid = prepared.tokenizers, prepared.train, prepared.valid
@@ -120,6 +143,9 @@ def _train(config: RunConfig, output: Path, resume: bool, host: Host | None, say
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
     models = directions(config, tokenizers, output)
+    if inherited is not None:
+        for one in models:
+            inherited.fill(one.model)
     model, loss_weights = trained_together([one.model for one in models], config.training.agreement)
     ranks.on_first(lambda: _lay_out(output, config, models, prepared.texts))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
@@ -183,10 +209,13 @@ def _scorer(one: Direction, prepared: Prepared, watch: Watching) -> Scorer:
     return Scorer(config, one.tokenizers, valid, one.pairs(prepared.texts[: config.training.validate_bleu]), watch)
 
 
-def _prepared(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -> Prepared:
-    """The data; unless the run has begun, tokenizers, expectations and the account of what was dropped go there."""
+def _prepared(config: RunConfig, output: Path, begun: bool, known: Tokenizers | None, show: bool, say: Say) -> Prepared:
+    """The data; unless the run has begun, tokenizers, expectations and the account of what was dropped go there.
+
+    The tokenizers are those of the run, else those `known`, else new ones.
+    """
     longest = min(config.data.max_length, *most_tokens(config.model))
-    tokenizers = load_tokenizers(output, config) if begun else None
+    tokenizers = load_tokenizers(output, config) if begun else known
     texts = max(config.training.validate_bleu, WATCHED_AMONG)
     prepared = prepare(config, longest, tokenizers, texts, say, show)
     if not begun:
