@@ -109,10 +109,10 @@ def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True
     if decoder.width not in (None, width):
         raise SightlineError(f"model.decoder.width={decoder.width}: in a transformer it is model.embedding ({width})")
     layers: list[TransformerDecoderLayer] = []
-    for number_of_layer in range(number(decoder.layers)):
+    for place in range(number(decoder.layers)):
         heads = number(decoder.heads)
         parts = (
-            make_self_attention(config, decoder.attention, width, heads, number_of_layer),
+            make_self_attention(config, decoder.attention, width, heads, place),
             make_heads(config, decoder.cross_attention, width, heads) if cross else None,
             make_feedforward(config, width, number(decoder.feedforward)),
         )

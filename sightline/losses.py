@@ -188,15 +188,15 @@ class Reinforce(AttentionLoss):
         self.register_buffer("seen", None, persistent=False)  # the weights that `waiting` belongs to
 
     def of(self, outcome: Outcome) -> Sum:
+        if outcome.log_chances is None:  # nothing was drawn, as in evaluation
+            return outcome.weights.new_zeros(()), outcome.real.sum()
         return self(outcome.log_chances, outcome.rewards(), outcome.real, outcome.changing)
 
-    def forward(self, log_chances: Tensor | None, rewards: Tensor, real: Tensor, weights: Tensor) -> Sum:
+    def forward(self, log_chances: Tensor, rewards: Tensor, real: Tensor, weights: Tensor) -> Sum:
         """Log-chances of draws, log-probabilities of targets without gradient, and which are real, `(B, T)` each.
 
-        `weights` are any that every update changes. Without draws, as in evaluation, the sum is 0.
+        `weights` are any that every update changes.
         """
-        if log_chances is None:
-            return rewards.new_zeros(()), real.sum()
         baseline = self.settled(weights)
         gains = (rewards - baseline) * real
         to_come = gains.flip(1).cumsum(1).flip(1)

@@ -7,7 +7,7 @@ of a feature, u of what a step needs of a token.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -87,11 +87,12 @@ class Writer(nn.Module, ABC):
         for token in tokens.unbind(1):
             steps.append(self.advance(token, state))
             state = steps[-1].state
-        weights, log_chances = (
-            None if None in found else torch.stack(found, 1)
-            for found in ([step.weights for step in steps], [step.log_chances for step in steps])
+        return Reading(
+            self.output.joined([step.features for step in steps]),
+            state,
+            _stacked([step.weights for step in steps]),
+            _stacked([step.log_chances for step in steps]),
         )
-        return Reading(self.output.joined([step.features for step in steps]), state, weights, log_chances)
 
     def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
         """Sums over real target tokens, and their count: the smoothed loss, the plain one, and those over attention.
@@ -104,7 +105,7 @@ class Writer(nn.Module, ABC):
         """The same, and where the decoder looked, `(B, T, S)`, if its full pass tells."""
         assert batch.targets is not None
         real = batch.targets.mask
-        with torch.autocast(real.device.type, self.precision, enabled=self.precision != torch.float32):
+        with self._products():
             memory = self.encode(batch)
             reading = self.read_from(memory, batch)
         targets = batch.targets.ids[real]
@@ -116,19 +117,23 @@ class Writer(nn.Module, ABC):
         weights = None if reading.weights is None else reading.weights.float()
         if self.penalties:
             assert weights is not None
+
+            def rewards() -> Tensor:
+                with torch.no_grad(), self._products():
+                    return self._log_probs(reading, batch)
+
             outcome = Outcome(
-                weights,
-                real,
-                memory,
-                lambda: self._log_probs(reading, batch).detach(),
-                self.output.changing(),
-                batch.links,
-                reading.log_chances,
+                weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances
             )
             for name, loss in self.penalties.items():
                 assert isinstance(loss, AttentionLoss)
                 losses[name] = loss.of(outcome)
         return losses, weights
+
+    def _products(self) -> torch.autocast:
+        """Inside, products are made in the precision of training."""
+        device = self.target_embedding.weight.device.type
+        return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
 
     def token_log_probs(self, batch: Batch) -> Tensor:
         """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
@@ -186,3 +191,9 @@ class Writer(nn.Module, ABC):
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""
         reading = self.advance(tokens, state)
         return Step(self.output.log_probs(reading.features).flatten(0, -2), reading.state, reading.weights)
+
+
+def _stacked(steps: Sequence[Tensor | None]) -> Tensor | None:
+    """What steps report, `(B, …)` each, as `(B, T, …)`, if they do."""
+    found = [step for step in steps if step is not None]
+    return torch.stack(found, 1) if found else None
