@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.speed import flops, plan, report
-from benchmarks.speed.arena import Arena
+from benchmarks.speed.arena import LEAD, Arena
 from benchmarks.speed.common import command, machine, pythons, say
 from benchmarks.speed.contenders import CONTENDERS
 from benchmarks.speed.job import SIZES, Job, TransformerSize
@@ -39,6 +39,8 @@ NOTES = (
     "Every contender's tokens are counted the same way: target tokens with their end symbol, no padding.",
     "Sightline trains through its own trainer. A peer's model, loss and optimizer (in OpenNMT-py also its trainer) are "
     "its own, driven on the same token ids; none runs through its own reading of files.",
+    "The first update of a turn does not count: while the others computed, the processor forgot what this contender "
+    "works with.",
     "times the fastest peer: to the fastest peer as it comes out of the box, the median of the rounds' own ratios.",
     "share of matmul rate: the model's arithmetic over real tokens, 6 operations for each multiply-add of the forward "
     "pass, as a share of what this machine does on a 1024-cube product in the same round.",
@@ -118,6 +120,7 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             **{name: getattr(options, name) for name in names},
             "threads": arena.threads,
             "warmup_updates": options.warmup,
+            "lead_updates": LEAD,
             # What every job has in common are the fields with a default.
             **{one.name: one.default for one in fields(Job) if one.name in COMMON},
         },
@@ -136,7 +139,7 @@ def run_curves(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def make_arena(options: argparse.Namespace, folder: Path) -> Arena:
     """Where the contenders meet, with its batches."""
-    updates = max(options.warmup + options.rounds * options.batches, options.curves)
+    updates = max(options.warmup + options.rounds * (LEAD + options.batches), options.curves)
     say(f"learning a vocabulary of {options.vocabulary:,} and making {updates} batches")
     files = [options.data / f"train.tok.{language}.gz" for language in ("en", "de")]
     batches = plan.make(*files, options.vocabulary, options.batch_tokens, updates)

@@ -19,7 +19,8 @@ from sightline.folder import (
 )
 from sightline.models import build_model
 from sightline.training.averaging import average_weights, chosen_checkpoints
-from sightline.training.checkpoints import CHECKPOINTS, fill_weights, step_of
+from sightline.training.checkpoint_names import CHECKPOINTS, step_of
+from sightline.training.checkpoints import fill_weights
 
 ALL = 10**9
 

@@ -151,19 +151,25 @@ def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inher
     """Trains with progress on stderr, and says at the end what there is and how to go on."""
     import shlex
 
-    from sightline.training.checkpoints import CHECKPOINTS, latest
-    from sightline.training.loop import Host
-    from sightline.training.progress import progress_for, told_minutes
-    from sightline.training.resume import steps_done
-    from sightline.training.run import train as train_model
+    from sightline.training import material
+    from sightline.training.checkpoint_names import CHECKPOINTS, latest
 
     folder = shlex.quote(str(output))
     launch = launched()
     again = f"{launch.command if launch else program()} train --output {folder} --resume"
-    before = steps_done(output) if resume else 0
     try:
+        prepared = None
+        if not (resume or launch):
+            config, prepared = material.begin(config, output, True, say, inherited.tokenizers if inherited else None)
+        # Not before: these need torch, which is being imported meanwhile.
+        from sightline.training.loop import Host
+        from sightline.training.progress import progress_for, told_minutes
+        from sightline.training.resume import steps_done
+        from sightline.training.run import train as train_model
+
+        before = steps_done(output) if resume else 0
         host = Host(progress_for(metric=config.training.metric))
-        trained = train_model(config, output, resume, host, say, inherited)
+        trained = train_model(config, output, resume, host, say, prepared, inherited)
         result = trained.result
     except KeyboardInterrupt:
         saved = latest(output / CHECKPOINTS) is not None

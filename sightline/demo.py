@@ -16,7 +16,7 @@ from sightline.files import read_lines, write_text
 from sightline.folder import WEIGHTS
 from sightline.gallery import heatmap
 from sightline.plot import terminal
-from sightline.training.checkpoints import CHECKPOINTS, latest
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.loop import Host
 from sightline.training.progress import progress_for, told_minutes
 from sightline.training.run import train

@@ -181,7 +181,7 @@ def read_config(folder: Path) -> RunConfig:
 
 def check_free(folder: Path) -> None:
     """Refuses a folder for a new run that holds another, or files that a run would write over."""
-    from sightline.training.checkpoints import CHECKPOINTS, latest
+    from sightline.training.checkpoint_names import CHECKPOINTS, latest
 
     if folder.exists() and not folder.is_dir():
         raise SightlineError(f"{folder}: this is a file; name a folder for the model")

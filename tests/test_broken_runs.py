@@ -164,8 +164,8 @@ def test_an_interruption_says_whether_there_is_anything_to_go_on_from(
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sightline.training.run.train", interrupted)
-    monkeypatch.setattr("sightline.training.checkpoints.latest", lambda folder: folder if saved else None)
+    monkeypatch.setattr("sightline.training.material.begin", interrupted)
+    monkeypatch.setattr("sightline.training.checkpoint_names.latest", lambda folder: folder if saved else None)
     with pytest.raises(KeyboardInterrupt):
         run_training(build_config({}, "transformer"), tmp_path, resume=False)
     told = capsys.readouterr().err

@@ -15,9 +15,9 @@ from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.training import checkpoints
 from sightline.training.adam import AdamW
+from sightline.training.checkpoint_names import latest
 from sightline.training.checkpoints import (
     Keep,
-    latest,
     load_checkpoint,
     load_weights,
     read_trainer,

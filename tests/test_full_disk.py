@@ -15,7 +15,8 @@ import pytest
 
 from sightline.errors import SightlineError
 from sightline.training import checkpoints
-from sightline.training.checkpoints import latest, load_checkpoint, save_checkpoint, save_weights
+from sightline.training.checkpoint_names import latest
+from sightline.training.checkpoints import load_checkpoint, save_checkpoint, save_weights
 from sightline.training.metrics_log import MetricsLog
 from tests.commands import Command, settings
 from tests.test_checkpoints import same, trained

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sightline.training.checkpoints import latest
+from sightline.training.checkpoint_names import latest
 from tests.commands import environment, finish, settings, start
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from sightline.config import RunConfig, dump_yaml
 from sightline.training import run
-from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
+from sightline.training.checkpoints import read_trainer
 from tests.commands import Done, environment
 from tests.ranked import exact, write_pairs
 

@@ -12,7 +12,8 @@ import pytest
 
 from sightline.config import DataConfig, RunConfig, TrainingConfig, build_config
 from sightline.errors import SightlineError
-from sightline.training.checkpoints import latest, read_trainer, save_checkpoint
+from sightline.training.checkpoint_names import latest
+from sightline.training.checkpoints import read_trainer, save_checkpoint
 from sightline.training.resume import (
     MAY_CHANGE,
     check_settings,
@@ -179,7 +180,7 @@ def test_a_forbidden_change_is_told_before_the_data_is_read(
     begun: Callable[..., Path], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = ["train", "--output", begun(), "--resume"]
-    monkeypatch.setattr("sightline.training.run.prepare", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr("sightline.training.material.prepare", lambda *_: pytest.fail("it was read"))
     assert "model.dropout was 0.1 and is now 0.3" in command(*line, "--set", "model.dropout=0.3").mistake()
     assert "did you mean 'training.max_steps'?" in command(*line, "--set", "training.max_step=9").mistake()
 

@@ -16,7 +16,7 @@ from sightline.config import build_config, merge
 from sightline.errors import SightlineError
 from sightline.evaluate import evaluate
 from sightline.preparing import prepare
-from sightline.training.checkpoints import latest
+from sightline.training.checkpoint_names import latest
 from sightline.training.run import Trained, train
 from tests.commands import RECIPES, Command, letters, settings, tiny, write_tsv
 

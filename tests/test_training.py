@@ -22,7 +22,7 @@ from sightline.batch import Batch, Tokens, pad
 from sightline.config import TrainingConfig
 from sightline.errors import SightlineError
 from sightline.training.averages import average_losses, evaluating, objective
-from sightline.training.checkpoints import latest
+from sightline.training.checkpoint_names import latest
 from sightline.training.loop import Host, Result, Trainer, Validation, build_optimizer
 from sightline.training.metrics_log import MetricsLog
 from sightline.training.progress import Bar, Limits, Lines, Report, Silent, clock_time, progress_for, seconds_left

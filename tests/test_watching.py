@@ -22,7 +22,7 @@ from sightline.errors import SightlineError
 from sightline.folder import load_folder
 from sightline.preparing import prepare
 from sightline.recordings import load_attention, load_facts, load_translations
-from sightline.training.checkpoints import latest
+from sightline.training.checkpoint_names import latest
 from sightline.training.progress import Lines, sample_lines
 from sightline.training.run import Trained, train
 from sightline.training.tensorboard import Board

@@ -18,6 +18,7 @@ from benchmarks.speed.plan import Plan
 from benchmarks.speed.processes import Failed, Turn, Worker, worker_command
 
 PRODUCTS = 50  # of matrices, in the yardstick's turn
+LEAD = 1  # updates at the beginning of a turn that do not count
 WINDOW = 25  # updates to a point of a loss curve
 INDISPENSABLE = ("matmul", "sightline", "marian")  # without one of these there is no comparison
 
@@ -83,7 +84,9 @@ class Arena:
     def measure(self, size: str, wanted: Sequence[Contender], rounds: int, updates: int, warmup: int) -> dict[str, Any]:
         """One size's figures: `rounds` turns of `updates` for each, after `warmup` updates that do not count.
 
-        Each round begins with another contender, so that none always follows the same one.
+        Each round begins with another contender, so that none always follows the same one. Nor do the first `LEAD`
+        updates of a turn count: while the others computed, the processor forgot this contender's data and the system
+        some of its files, which training that is not made to wait would never see.
         """
         turns: dict[str, list[Turn]] = {}
         with self.field([YARDSTICK, *wanted], size) as found:
@@ -92,8 +95,11 @@ class Arena:
                 first = number % len(taking_part)
                 for contender in taking_part[first:] + taking_part[:first]:
                     count = PRODUCTS if contender is YARDSTICK else (warmup if number < 0 else updates)
+                    worker = found.workers[contender.name]
                     try:
-                        turn = found.workers[contender.name].run(count)
+                        if contender is not YARDSTICK and number >= 0:
+                            worker.run(LEAD)
+                        turn = worker.run(count)
                     except Failed as error:
                         found.leave_out(contender, str(error))
                         continue
@@ -102,7 +108,8 @@ class Arena:
                         speed = "" if contender is YARDSTICK else f" {turn.speed:,.0f} tokens/s"
                         self.say(f"{size}: round {number + 1}/{rounds} {contender.name}{speed}")
         measured = [one for one in wanted if one.name in found.workers]
-        numbers = [range(warmup + number * updates, warmup + (number + 1) * updates) for number in range(rounds)]
+        starts = [warmup + number * (LEAD + updates) + LEAD for number in range(rounds)]
+        numbers = [range(start, start + updates) for start in starts]
         figures = report.summarise(size, measured, turns, self.plan, numbers)
         return {
             "matmul_gflops": round(report.matmul_rate(turns[YARDSTICK.name]) / 1e9, 1),

@@ -29,7 +29,8 @@ from sightline.models import parameter_count
 from sightline.performance import threads
 from sightline.readers import Pair
 from sightline.report import METRICS, read_metrics
-from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
+from sightline.training.checkpoints import read_trainer
 from sightline.translation import Translation
 from sightline.translator import Translator
 

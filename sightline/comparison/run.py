@@ -32,7 +32,8 @@ from sightline.plot.lengths import lengths_svg
 from sightline.plot.vector import svg
 from sightline.readers import Pair, TextFiles
 from sightline.sections import DataConfig
-from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
+from sightline.training.checkpoints import read_trainer
 from sightline.training.loop import Host
 from sightline.training.progress import progress_for
 from sightline.training.run import train

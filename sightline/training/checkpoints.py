@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,15 +30,13 @@ from torch import Tensor, nn
 
 from sightline.errors import SightlineError
 from sightline.training.adam import AdamW
+from sightline.training.checkpoint_names import TRAINER, complete, free_name, latest
 from sightline.training.random_states import random_states, restore_random_states
 from sightline.training.ranks import Alone, Ranks, portion
 
 FORMAT = 1
-CHECKPOINTS = "checkpoints"
-MODEL, OPTIMIZER, RANDOM, TRAINER = "model.safetensors", "optimizer.safetensors", "random.safetensors", "trainer.json"
+MODEL, OPTIMIZER, RANDOM = "model.safetensors", "optimizer.safetensors", "random.safetensors"
 MOVING_AVERAGE = "ema.safetensors"
-# A second checkpoint of the same step gets a number after a dot: nothing is ever written over.
-_NAME = re.compile(r"step-(\d+)(?:\.(\d+))?")
 _PARTIAL, _OLD = ".partial-", ".old-"
 
 
@@ -108,7 +105,7 @@ def _write_checkpoint(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
-        path = _free_name(folder, step)
+        path = free_name(folder, step)
         partial = folder / f"{_PARTIAL}{path.name}"
         partial.mkdir()
         checksums = {name: _write(partial / name, _serialise(values)) for name, values in tensors.items()}
@@ -119,7 +116,7 @@ def _write_checkpoint(
         _sync_folder(folder)
         staying = {path, *last_checkpoints(folder, keep.last)}
         staying |= {*best_checkpoints(folder, keep.best, keep.higher_is_better)}
-        for other in _complete(folder):
+        for other in complete(folder):
             if other not in staying:
                 _delete(other)
     except OSError as error:
@@ -129,12 +126,6 @@ def _write_checkpoint(
         advice = intact if latest(folder) is not None else "free some space and start again"
         raise SightlineError(f"{where}; {advice}") from None
     return path
-
-
-def latest(folder: Path) -> Path | None:
-    """The newest complete checkpoint of a `checkpoints` folder, None if there is none."""
-    found = _complete(folder)
-    return found[-1] if found else None
 
 
 def last_checkpoints(folder: Path, count: int) -> list[Path]:
@@ -154,17 +145,10 @@ def best_checkpoints(folder: Path, count: int, higher_is_better: bool = False) -
 def _by_step(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Checkpoints with their trainer's values, oldest first: the newest of each step, without damaged ones."""
     found: dict[str, tuple[Path, dict[str, Any]]] = {}
-    for path in _complete(folder):
+    for path in complete(folder):
         with contextlib.suppress(SightlineError):
             found[path.name.partition(".")[0]] = (path, read_trainer(path))
     return list(found.values())
-
-
-def step_of(path: Path) -> int:
-    """The update after which the checkpoint `path` was written."""
-    match = _NAME.fullmatch(path.name)
-    assert match is not None, path
-    return int(match[1])
 
 
 def read_trainer(path: Path) -> dict[str, Any]:
@@ -342,27 +326,9 @@ def _checksum(document: dict[str, Any]) -> str:
 
 
 def _corrupted(file: Path) -> SightlineError:
-    older = [path for path in _complete(file.parent.parent) if path != file.parent]
+    older = [path for path in complete(file.parent.parent) if path != file.parent]
     advice = f"remove {file.parent} to go on from {older[-1].name}" if older else "there is no older one to go on from"
     return SightlineError(f"{file}: damaged, its checksum does not match; {advice}")
-
-
-def _complete(folder: Path) -> list[Path]:
-    """Finished checkpoints, oldest first."""
-    found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        match = _NAME.fullmatch(path.name)
-        if match and (path / TRAINER).is_file():
-            found.append((int(match[1]), int(match[2] or 0), path))
-    return [path for _, _, path in sorted(found)]
-
-
-def _free_name(folder: Path, step: int) -> Path:
-    path, number = folder / f"step-{step:07d}", 0
-    while path.exists():
-        number += 1
-        path = folder / f"step-{step:07d}.{number}"
-    return path
 
 
 def _delete(path: Path) -> None:

@@ -23,7 +23,8 @@ from sightline.training import side_by_side
 from sightline.training.adam import AdamW
 from sightline.training.averages import CROSS_ENTROPY, Averages, evaluating
 from sightline.training.averaging import average_weights, chosen_checkpoints, kept
-from sightline.training.checkpoints import CHECKPOINTS, latest, load_checkpoint, save_checkpoint, step_of
+from sightline.training.checkpoint_names import CHECKPOINTS, latest, step_of
+from sightline.training.checkpoints import load_checkpoint, save_checkpoint
 from sightline.training.interrupts import Interrupted, Stop, stop_signals
 from sightline.training.metrics_log import MetricsLog, Value
 from sightline.training.moving_average import MovingAverage, replaced

@@ -10,7 +10,8 @@ from typing import Any
 from sightline.config import RunConfig, TrainingConfig, build_config
 from sightline.errors import SightlineError
 from sightline.sections import DataConfig
-from sightline.training.checkpoints import CHECKPOINTS, latest, read_trainer
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
+from sightline.training.checkpoints import read_trainer
 from sightline.training.progress import told_minutes
 from sightline.training.schedules import schedule
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,44 +13,40 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from sightline import expectations, metrics, sizes
+from sightline import metrics, sizes
 from sightline.aligners import align_text
 from sightline.batch import Batch
 from sightline.config import RunConfig
 from sightline.corpora import Mix, named_files
 from sightline.data import EncodedPairs, Pair, batches, ordered_batches
 from sightline.errors import SightlineError
-from sightline.files import make_folder, write_text
 from sightline.folder import (
     Card,
     Tokenizers,
     check_free,
-    load_tokenizers,
     save_card,
     save_config,
     save_model,
-    save_tokenizers,
 )
 from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
 from sightline.models import parameter_count
 from sightline.performance import threads, tune_allocator
-from sightline.preparing import Prepared, prepare
+from sightline.preparing import Prepared
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
 from sightline.training.averages import average_losses
-from sightline.training.checkpoints import CHECKPOINTS, latest
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.directions import Direction, directions, joint_scores, trained_together
 from sightline.training.loop import Host, Result, Trainer, Validation
+from sightline.training.material import check_metric, gather, with_links
 from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
-from sightline.training.tensorboard import check_tensorboard
-from sightline.training.watching import WATCHED_AMONG, Watching
+from sightline.training.watching import Watching
 from sightline.writer import Writer
 
 Say = Callable[[str], None]
-DROPPED = "dropped.json"
 
 
 @dataclass(frozen=True)
@@ -100,9 +95,12 @@ def train(
     resume: bool = False,
     host: Host | None = None,
     say: Say = lambda line: None,
+    prepared: Prepared | None = None,
     inherited: Inherited | None = None,
 ) -> Trained:
     """Trains what `config` describes into the folder `output`; `say` is told, line by line, what was chosen.
+
+    `prepared` is the data of a new run where `sightline.training.material` has begun with it before.
 
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
     checkpoint. A run that begins may have `inherited` from a model. Under torchrun every rank calls this; the first one
@@ -110,8 +108,8 @@ def train(
     """
     with started(config.training) as ranks:
         if ranks.first:
-            return _train(config, output, resume, host, say, ranks, inherited)
-        return _train(config, output, resume, None, lambda line: None, ranks, inherited)
+            return _train(config, output, resume, host, say, ranks, prepared, inherited)
+        return _train(config, output, resume, None, lambda line: None, ranks, None, inherited)
 
 
 def _train(
@@ -121,17 +119,14 @@ def _train(
     host: Host | None,
     say: Say,
     ranks: Ranks,
+    prepared: Prepared | None,
     inherited: Inherited | None,
 ) -> Trained:
-    check_guidance(config)
-    checkpoint, files = _beginning(output, config, resume, ranks)
-    _check_metric(config)
-    if config.data.align_with is not None:
-        config = _with_links(config, output, say, ranks)
-        files = config.data
-    read = config.model_copy(update={"data": files})
-    begun, known = resume or not ranks.first, inherited.tokenizers if inherited else None
-    prepared = ranks.in_turn(lambda: _prepared(read, output, begun, known, host is not None, say))
+    config, checkpoint, files = _beginning(output, config, resume, say, ranks)
+    if prepared is None:
+        read = config.model_copy(update={"data": files})
+        begun, known = resume or not ranks.first, inherited.tokenizers if inherited else None
+        prepared = ranks.in_turn(lambda: gather(read, output, begun, host is not None, say, known))
     # Not before: what was freed on the way to the data goes back to the system.
     tune_allocator()
     tokenizers, encoded, valid = prepared.tokenizers, prepared.train, prepared.valid
@@ -141,11 +136,7 @@ def _train(
     settings = {**_settings(config), "data": prepared.digest}
     if checkpoint is not None:
         check_settings(checkpoint, settings)
-    torch.manual_seed(config.training.seed)
-    models = directions(config, tokenizers, output)
-    if inherited is not None:
-        for one in models:
-            inherited.fill(one.model)
+    models = _models(config, tokenizers, output, inherited)
     model, loss_weights = trained_together([one.model for one in models], config.training.agreement)
     ranks.on_first(lambda: _lay_out(output, config, models, prepared.texts))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
@@ -154,8 +145,7 @@ def _train(
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
-    unit = prepared.account.unit
-    about = [f"{len(encoded):,} training {unit}s, {len(valid):,} validation {unit}s", *_names(config)]
+    about = _about(config, prepared)
     judged = Judged({one: _scorer(one, prepared, watch) for one in models}, about)
     metric = config.training.metric
     validation = Validation(judged.score, judged.save_best, metric, higher_is_better=metric == "bleu")
@@ -184,11 +174,16 @@ def _train(
     return Trained(result, config, output, tuple(one.folder for one in models))
 
 
-def _with_links(config: RunConfig, output: Path, say: Say, ranks: Ranks) -> RunConfig:
-    """The configuration with the links that its aligner makes."""
-    made = Path(ranks.on_first(lambda: str(align_text(config.data, output, say))))
-    data = config.data.model_copy(update={"alignments": made, "align_with": None})
-    return config.model_copy(update={"data": data})
+def _models(
+    config: RunConfig, tokenizers: Tokenizers, output: Path, inherited: Inherited | None
+) -> list[Direction]:
+    """The models of the run, with their first weights."""
+    torch.manual_seed(config.training.seed)
+    models = directions(config, tokenizers, output)
+    if inherited is not None:
+        for one in models:
+            inherited.fill(one.model)
+    return models
 
 
 def _lay_out(output: Path, config: RunConfig, models: Sequence[Direction], texts: Sequence[Pair]) -> None:
@@ -207,24 +202,6 @@ def _scorer(one: Direction, prepared: Prepared, watch: Watching) -> Scorer:
         unseen = config.training.model_copy(update={"watch": 0, "tensorboard": False})
         watch = Watching(one.folder, config.model_copy(update={"training": unseen}), one.tokenizers, valid, ())
     return Scorer(config, one.tokenizers, valid, one.pairs(prepared.texts[: config.training.validate_bleu]), watch)
-
-
-def _prepared(config: RunConfig, output: Path, begun: bool, known: Tokenizers | None, show: bool, say: Say) -> Prepared:
-    """The data; unless the run has begun, tokenizers, expectations and the account of what was dropped go there.
-
-    The tokenizers are those of the run, else those `known`, else new ones.
-    """
-    longest = min(config.data.max_length, *most_tokens(config.model))
-    tokenizers = load_tokenizers(output, config) if begun else known
-    texts = max(config.training.validate_bleu, WATCHED_AMONG)
-    prepared = prepare(config, longest, tokenizers, texts, say, show)
-    if not begun:
-        make_folder(output)
-        save_tokenizers(output, prepared.tokenizers)
-        expectations.save(output, expectations.learn(prepared.texts))
-        account = json.dumps(prepared.account.as_dict(), ensure_ascii=False, indent=1)
-        write_text(output / DROPPED, account + "\n")
-    return prepared
 
 
 def _tell(result: Result, metric: str, say: Say) -> None:
@@ -250,29 +227,28 @@ def _updates(steps: Sequence[int]) -> str:
     return f"updates {', '.join(f'{step:,}' for step in steps)}"
 
 
-def _beginning(output: Path, config: RunConfig, resume: bool, ranks: Ranks) -> tuple[Path | None, DataConfig]:
-    """The checkpoint to go on from, if any, and the data's files where they are.
+def _beginning(
+    output: Path, config: RunConfig, resume: bool, say: Say, ranks: Ranks
+) -> tuple[RunConfig, Path | None, DataConfig]:
+    """The configuration, the checkpoint to go on from, if any, and the data's files where they are.
 
-    The settings get a first look here: reading and encoding a large corpus takes its time.
+    The settings get a first look here: reading and encoding a large corpus takes its time. Where an aligner is to make
+    links of the text, it does.
     """
+    check_guidance(config)
+    check_metric(config)
     if not resume:
         ranks.on_first(lambda: check_free(output))
-        return None, config.data
+        if config.data.align_with is not None:
+            config = with_links(config, Path(ranks.on_first(lambda: str(align_text(config.data, output, say)))))
+        return config, None, config.data
     found = latest(output / CHECKPOINTS)
     if found is None:
         raise SightlineError(f"{output}: no checkpoint to resume from; start without --resume")
     check_settings(found, _settings(config), partly=True)
-    return found, find_files(config.data, found)
+    return config, found, find_files(config.data, found)
 
 
-def _check_metric(config: RunConfig) -> None:
-    """What the first validation would stumble over, told before anything is trained."""
-    training = config.training
-    metrics.check_tokenizer(training.bleu_tokenize)
-    if training.tensorboard:
-        check_tensorboard()
-    if training.metric == "bleu" and not training.validate_bleu:
-        raise SightlineError("training.metric = bleu needs training.validate_bleu: how many sentences to translate")
 
 
 class Scorer:
@@ -357,6 +333,12 @@ def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
         f"{config.model.recipe}: {parameter_count(model):,} parameters; {end}, "
         f"batches of {config.data.batch_tokens:,} tokens{together}, highest learning rate {training.learning_rate:g}"
     )
+
+
+def _about(config: RunConfig, prepared: Prepared) -> list[str]:
+    """What a run learns from."""
+    unit = prepared.account.unit
+    return [f"{len(prepared.train):,} training {unit}s, {len(prepared.valid):,} validation {unit}s", *_names(config)]
 
 
 def _names(config: RunConfig) -> list[str]:

@@ -30,8 +30,6 @@ from sightline.writer import Writer
 
 # Sentences that the sharpness is measured on, and the most tokens of a side: one pass over them costs next to nothing.
 SENTENCES, LONGEST = 32, 40
-# They are chosen from so many of the first validation pairs.
-WATCHED_AMONG = 500
 # Characters of a sentence that is shown as a sample, where there are such.
 SHORT = 60
 
