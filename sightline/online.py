@@ -18,8 +18,8 @@ from sightline.batch import Batch, pad
 from sightline.encoders import RecurrentEncoder
 from sightline.errors import SightlineError
 from sightline.folder import ModelFolder
-from sightline.models import EncoderDecoder
 from sightline.state import State
+from sightline.writer import Writer
 
 STOOD = f"{MEMORY}stood"
 
@@ -31,7 +31,7 @@ class OnlineWriter:
     out in the end is what greedy search gives for the whole source. `most` is the largest number of target tokens.
     """
 
-    def __init__(self, model: EncoderDecoder, most: int = 1000) -> None:
+    def __init__(self, model: Writer, most: int = 1000) -> None:
         _check(model)
         self.model, self.most = model.eval(), most
         self.device = next(model.parameters()).device
@@ -82,9 +82,9 @@ class OnlineWriter:
         return replace(self._state, shared=begun.shared, own={**self._state.own, STOOD: longer})
 
 
-def _check(model: EncoderDecoder) -> None:
+def _check(model: Writer) -> None:
     """Refuses a model that has to see its whole source before it can write."""
-    attention, encoder = getattr(model.decoder, "attention", None), model.encoder
+    attention, encoder = getattr(model.decoder, "attention", None), getattr(model, "encoder", None)
     if not isinstance(attention, OnlineMonotonicAttention):
         raise SightlineError("only a model with model.attention.choice = online_monotonic can write while it reads")
     if not isinstance(encoder, RecurrentEncoder) or encoder.directions != 1 or encoder.backwards:
