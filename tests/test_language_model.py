@@ -27,6 +27,7 @@ DECODERS: dict[str, dict[str, Any]] = {
     "gru": {"cell": "gru", "layers": 1, "width": D},
     "rnn": {"cell": "rnn", "layers": 1, "width": D},
     "transformer": {"kind": "transformer", "layers": 2, "heads": 2, "feedforward": 20},
+    "linear": {"kind": "transformer", "layers": 2, "heads": 2, "feedforward": 20, "attention": "linear"},
 }
 VARIANTS = [(decoder, pointer) for decoder in DECODERS for pointer in ("none", "sentinel")]
 
