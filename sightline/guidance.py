@@ -113,8 +113,8 @@ def check_guidance(config: RunConfig) -> None:
         raise SightlineError(
             f"{asked[0]}: the recipe {recipe} has no attention to teach: choose another, or leave it out"
         )
-    if config.training.agreement:
-        check_shown(config.model, "config", "training.agreement")
+    if asked:
+        check_shown(config.model, "config", asked[0])
     if config.training.agreement and (config.model.lexicon.mode != "none" or _opens_words(config)):
         name = "a lexicon (model.lexicon.mode)" if config.model.lexicon.mode != "none" else "copying whole words"
         raise SightlineError(f"training.agreement trains both directions, and {name} knows one: leave out one of them")

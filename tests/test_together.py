@@ -152,6 +152,7 @@ def test_what_makes_no_sense_is_refused(case: str) -> None:
             "copying whole words knows one",
         ),
         ("transformer", {"training": {"agreement": 1}, "model": {"reversible": True}}, "training.agreement needs"),
+        ("transformer", {"data": {"alignments": "links"}, "model": {"reversible": True}}, "data.alignments needs"),
     ],
 )
 def test_what_cannot_be_taught_is_refused(recipe: str, values: dict[str, Any], told: str) -> None:
