@@ -99,7 +99,7 @@ class FeedForward(nn.Module):
         """`(…, T, d)` to `(…, T, d)`, each position by itself."""
         if self.chunk is None or states.size(-2) <= self.chunk:
             return self.of_all(states)
-        return torch.cat([self.of_all(part) for part in states.split(self.chunk, -2)], -2)
+        return torch.cat([self.of_all(part) for part in torch.split(states, self.chunk, -2)], -2)
 
     def of_all(self, states: Tensor) -> Tensor:
         """`(…, d)` to `(…, d)`, in one go."""

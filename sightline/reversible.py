@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,9 +59,13 @@ class Sublayer:
     module: nn.Module
     call: Callable[[Tensor, Tensor | None], Tensor]
 
+    def of_memory(self, memory: Tensor | None, states: Tensor) -> Tensor:
+        """`call` with the memory first."""
+        return self.call(states, memory)
+
     def change(self, states: Tensor, memory: Tensor | None) -> Tensor:
         """What it adds to the other stream, `(B, T, d)`; `memory` `(B, S, d)` is what a decoder reads."""
-        return self.around.change(states, lambda x: self.call(x, memory))
+        return self.around.change(states, partial(self.of_memory, memory))
 
     def parameters(self) -> list[nn.Parameter]:
         """Those that learn."""
@@ -85,7 +90,7 @@ def kept(sublayers: Sequence[Sublayer], states: Tensor, memory: Tensor | None = 
     """The same by plain means: autograd keeps every activation."""
     streams = TwoStreams(states)
     for sublayer in sublayers:
-        streams.through(sublayer.around, lambda x, one=sublayer: one.call(x, memory))
+        streams.through(sublayer.around, partial(sublayer.of_memory, memory))
     return streams.end()
 
 

@@ -122,9 +122,7 @@ class Writer(nn.Module, ABC):
                 with torch.no_grad(), self._products():
                     return self._log_probs(reading, batch)
 
-            outcome = Outcome(
-                weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances
-            )
+            outcome = Outcome(weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances)
             for name, loss in self.penalties.items():
                 assert isinstance(loss, AttentionLoss)
                 losses[name] = loss.of(outcome)

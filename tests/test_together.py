@@ -121,7 +121,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"reversible": True, "copying": {"kind": "pointer_generator"}},
         "with model.reversible there are none",
     ),
-    "reversible and taught": ("transformer", {"reversible": True, "guided": {"weight": 1}}, "model.guided.weight needs"),
+    "reversible and taught": (
+        "transformer",
+        {"reversible": True, "guided": {"weight": 1}},
+        "guided.weight needs",
+    ),
     "linear and looked through": (
         "transformer",
         {"decoder": {"cross_attention": "linear"}, "lexicon": {"mode": "linear"}},

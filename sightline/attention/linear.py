@@ -99,7 +99,7 @@ def attend_causally(queries: Tensor, keys: Tensor, values: Tensor, chunk: int = 
     length = queries.size(-2)
     missing = -length % chunk
     queries, keys, values = (
-        F.pad(part, (0, 0, 0, missing)).unflatten(-2, (-1, chunk)) for part in (queries, keys, values)
+        torch.unflatten(F.pad(part, (0, 0, 0, missing)), -2, (-1, chunk)) for part in (queries, keys, values)
     )
     values = with_ones(values)
     within = (queries @ keys.mT) * causal_mask(chunk, chunk, queries.device)  # (B, H, n, c, c)

@@ -139,7 +139,7 @@ def attend_hashed(
     def taken(given: Tensor) -> Tensor:
         """`(B, H, 1 or n, L, x)` in each round's order, in chunks: `(B, H, n, C, m, x)`."""
         index = order.order[..., None].expand(*order.order.shape, given.size(-1))
-        return given.expand(*index.shape).gather(-2, index).unflatten(-2, (-1, chunk))
+        return torch.unflatten(given.expand(*index.shape).gather(-2, index), -2, (-1, chunk))
 
     position = torch.arange(vectors.size(-2), device=vectors.device)
     real = torch.ones_like(position, dtype=torch.bool).expand(vectors.size(0), 1, 1, -1) if mask is None else mask
@@ -225,7 +225,7 @@ class LshAttention(Heads):
             lengths = torch.tensor(vectors.size(2)) if mask is None else mask.sum(-1, keepdim=True)  # (B, 1, 1, 1)
             counts = buckets_for(lengths.to(vectors.device), chunk)
             found = torch.zeros((), dtype=torch.long, device=vectors.device)
-            for size in counts.unique().tolist():
+            for size in torch.unique(counts).tolist():
                 found = hashes(vectors, size, rounds, seed).where(counts == size, found)
         return found if mask is None else found.where(mask, BEHIND)
 

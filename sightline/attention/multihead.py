@@ -108,7 +108,7 @@ class MultiHeadAttention(Heads):
         """Attention of `(R, 1, d)` to all keys so far, of which there is one more."""
         queries, keys, values = self.project_self(states)
         cache = {"keys": torch.cat([past["keys"], keys], 2), "values": torch.cat([past["values"], values], 2)}
-        return self.mix(queries, **cache), cache
+        return self.mix(queries, cache["keys"], cache["values"]), cache
 
     def remember(self, memory: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """What attention to a memory `(B, S, d)` needs of it, once a sentence."""

@@ -6,6 +6,7 @@ Shapes: see `decoders/base.py`; H heads, d_k width of a head.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -143,11 +144,10 @@ class TransformerDecoder(Decoder):
         own: dict[str, Tensor] = {}
         reported: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            streams.through(layer.around_attention, lambda x, n=number: self.attend_to_past(n, x, state, own))
+            streams.through(layer.around_attention, partial(self.attend_to_past, number, state=state, own=own))
             if layer.around_cross is not None:
-                streams.through(
-                    layer.around_cross, lambda x, n=number: self.attend_to_memory(n, x, state, mask, reported)
-                )
+                look = partial(self.attend_to_memory, number, state=state, mask=mask, reported=reported)
+                streams.through(layer.around_cross, look)
             streams.through(layer.around_feedforward, layer.feedforward)
         weights = torch.stack(reported).mean(0) if reported else None
         return Decoded(self.norm(streams.end())[:, 0], state.advance(own), weights)

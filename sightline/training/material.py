@@ -62,8 +62,8 @@ def gather(
 ) -> Prepared:
     """The data of the run in `output`; `say` is told what happens, and `show` allows progress bars.
 
-    Unless the run has `begun`, tokenizers, expectations and the account of what was dropped go there. The tokenizers are
-    those of the run, else those `known`, else new ones.
+    Unless the run has `begun`, tokenizers, expectations and the account of what was dropped go there. The tokenizers
+    are those of the run, else those `known`, else new ones.
     """
     longest = min(config.data.max_length, *most_tokens(config.model))
     tokenizers = load_tokenizers(output, config) if begun else known

@@ -174,9 +174,7 @@ def _train(
     return Trained(result, config, output, tuple(one.folder for one in models))
 
 
-def _models(
-    config: RunConfig, tokenizers: Tokenizers, output: Path, inherited: Inherited | None
-) -> list[Direction]:
+def _models(config: RunConfig, tokenizers: Tokenizers, output: Path, inherited: Inherited | None) -> list[Direction]:
     """The models of the run, with their first weights."""
     torch.manual_seed(config.training.seed)
     models = directions(config, tokenizers, output)
@@ -247,8 +245,6 @@ def _beginning(
         raise SightlineError(f"{output}: no checkpoint to resume from; start without --resume")
     check_settings(found, _settings(config), partly=True)
     return config, found, find_files(config.data, found)
-
-
 
 
 class Scorer:
