@@ -38,7 +38,7 @@ def recurrent_config(
     if cross:
         model["decoder"]["cross_attention"] = "linear"
     if "linear" not in (config.model.encoder.attention, config.model.decoder.cross_attention):
-        model["linear"] = {"features": "relu", "size": features}
+        model["linear"] = {"features": "relu", "feature_count": features}
     none = dict.fromkeys(FILES)
     changes = [{"model": model, "data": {**none, "corpora": []}, "training": _shorter(config)}, given]
     values = reduce(merge, changes, config.model_dump(mode="json"))

@@ -31,7 +31,7 @@ class LinearConfig(Section):
     """Attention without a softmax, where one of the attentions is linear (Katharopoulos 2020; Kasai et al. 2021)."""
 
     features: Literal["elu", "relu"] = Field("elu", description="elu + 1, or a learnt ReLU layer for each head (T2R)")
-    size: int = Field(32, ge=1, description="relu: features of a head")
+    feature_count: int = Field(32, ge=1, description="relu: features of a head")
 
 
 def check_efficient(model: ModelConfig, where: str) -> None:

@@ -32,7 +32,7 @@ def converted(trained: Any, toy_pairs: Path, tmp_path_factory: pytest.TempPathFa
 def test_the_configuration_says_so(trained: Any, converted: Path) -> None:
     before, after = read_config(trained("transformer")), read_config(converted)
     assert (after.model.decoder.attention, after.model.decoder.cross_attention) == ("linear", "full")
-    assert (after.model.linear.features, after.model.linear.size) == ("relu", 8)
+    assert (after.model.linear.features, after.model.linear.feature_count) == ("relu", 8)
     assert after.training.learning_rate == before.training.learning_rate / 2  # type: ignore[operator]
     assert after.model.encoder == before.model.encoder
     assert after.text == before.text

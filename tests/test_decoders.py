@@ -86,7 +86,7 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
         "transformer",
         {
             "decoder": {"attention": "linear", "cross_attention": "linear"},
-            "linear": {"features": "relu", "size": 5},
+            "linear": {"features": "relu", "feature_count": 5},
             "norm_position": "post",
         },
     ),

@@ -42,7 +42,7 @@ def test_all_go_together(encoder: str, decoder: str, reversible: bool) -> None:
         "reversible": reversible,
         "attention": {"blocks": 3},
         "lsh": {"chunk": 4, "buckets": 2},
-        "linear": {"features": "relu", "size": 16},
+        "linear": {"features": "relu", "feature_count": 16},
         "dropout": 0.1,
     }
     model = small_model("transformer", changes).train()

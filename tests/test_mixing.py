@@ -82,7 +82,7 @@ def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> d
     looking = "lexicon" in model or model.get("copying", {}).get("kind") == "pointer_generator"
     chosen: dict[str, Any] = {
         "lsh": {"rounds": draw.choice([1, 2]), "chunk": 16, "buckets": draw.choice([1, 4])},
-        "linear": {"features": draw.choice(["elu", "relu"]), "size": 5},
+        "linear": {"features": draw.choice(["elu", "relu"]), "feature_count": 5},
     }
     attention = [draw.choice(["full", "full", "lsh", "linear"]) for _ in range(2)]
     if kind == "transformer":
