@@ -33,7 +33,11 @@ def make_heads(config: ModelConfig, kind: str, width: int, heads: int) -> CrossA
 
 def make_features(config: ModelConfig, width: int, heads: int) -> Features:
     """What takes the softmax's place, for heads of this width."""
-    return EluFeatures(width) if config.linear.features == "elu" else ReluFeatures(heads, width, config.linear.feature_count)
+    return (
+        EluFeatures(width)
+        if config.linear.features == "elu"
+        else ReluFeatures(heads, width, config.linear.feature_count)
+    )
 
 
 def make_feedforward(config: ModelConfig, width: int, inner: int) -> FeedForward:

@@ -27,7 +27,7 @@ from sightline.losses import GuidedAttention
 from sightline.preparing import Prepared, prepare
 from sightline.sizes import Corpus, fill
 from sightline.text import CharacterTokenizer, WordTokenizer
-from sightline.training.checkpoints import CHECKPOINTS, latest
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.run import train
 from tests.commands import Command, letters, settings, tiny, write_lines, write_tsv
 from tests.conftest import random_batch, small_model
