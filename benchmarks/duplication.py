@@ -103,7 +103,7 @@ def train(way: str, size: Size, seed: int, say: Say) -> Duplicator:
         loss.backward()
         optimizer.step()
         if step % max(1, size.steps // 10) == 0:
-            say(f"trained with {way}: step {step:,}, loss {float(loss):.3f}")
+            say(f"trained with {way}: step {step:,}, loss {float(loss.detach()):.3f}")
     return model
 
 

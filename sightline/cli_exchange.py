@@ -61,8 +61,6 @@ def held_out(files: ModelFiles, source: Path | None, target: Path | None, pairs:
     from sightline.data import read_pairs
 
     data = files.config.data
-    if not files.config.model.has_source:
-        raise SightlineError(f"{files.path}: a language model cannot be exported: the formats are for models of pairs")
     if not (source or target or pairs):
         source, target, pairs = data.valid_source, data.valid_target, data.valid_pairs
         missing = next((path for path in (source, target, pairs) if path and not path.is_file()), None)

@@ -27,7 +27,7 @@ def test_by_hand() -> None:
     query, key = torch.randn(1, 1, D_Q).double(), torch.randn(1, 1, D_K).double()
     inner = torch.relu(score.first.weight[:, :, 1] @ key[0, 0] + score.first.bias)
     gated = (score.second.weight[:, :, 1] @ inner + score.second.bias) * score.gate(query[0, 0])
-    expected = score.last.weight[0, :, 1] @ (gated / gated.norm()) + score.last.bias[0]
+    expected = score.last.weight[0, :, 1] @ (gated / gated.norm())
     torch.testing.assert_close(score(query, score.prepare(key))[0, 0, 0], expected)
 
 

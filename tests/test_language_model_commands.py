@@ -147,7 +147,7 @@ REFUSED = {
     "evaluate nothing": (["evaluate", "M"], "no text: give --text FILE"),
     "evaluate beam": (["evaluate", "M", "--text", "T", "--beam", "2"], "has no translations"),
     "score": (["score", "M", "--pairs", "P"], "a language model has no source"),
-    "export": (["export", "M", "--to", "ctranslate2", "O"], "a language model cannot be exported"),
+    "export": (["export", "M", "--to", "ctranslate2", "O"], "cannot run a decoder without an encoder"),
     "strategy": (["generate", "M", "--strategy", "mbr"], "unknown strategy 'mbr' for generating"),
     "greedy": (["generate", "M", "--strategy", "greedy", "--count", "2"], "greedy search finds one"),
     "live": (["generate", "M", "--live", "--count", "2"], "leave out --json and --count"),

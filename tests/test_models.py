@@ -183,7 +183,7 @@ def test_every_fixed_vector_of_every_encoder(kind: str, context: str) -> None:
 @pytest.mark.parametrize("recipe", ["bahdanau", "luong"])
 def test_scores_that_need_one_width_say_so(recipe: str, score: str) -> None:
     config = combination(recipe, "gru", score, "global", encoder_width=12)
-    if score in ("bilinear", "additive", "location"):
+    if score in ("bilinear", "additive", "location", "convolution"):
         train_and_decode(build_model(config, Sizes(V, V, True)))
         return
     with pytest.raises(SightlineError, match=rf"score={score} needs .* 8 .* 12 wide: set model\.decoder\.width=12"):

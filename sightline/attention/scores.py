@@ -174,7 +174,7 @@ class Convolution(Score):
         self.first = nn.Conv1d(key_width, width, kernel, padding=kernel // 2)
         self.second = nn.Conv1d(width, width, kernel, padding=kernel // 2)
         self.gate = nn.Linear(query_width, width)
-        self.last = nn.Conv1d(width, 1, kernel, padding=kernel // 2)
+        self.last = nn.Conv1d(width, 1, kernel, padding=kernel // 2, bias=False)  # a softmax would not hear it
 
     def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         real = keys.new_ones(1) if mask is None else mask[..., None, :].to(keys.dtype)
