@@ -99,6 +99,14 @@ def test_parts_have_equal_work_and_no_columns_of_padding(workers: Make) -> None:
     assert first.sources[0].mask.shape == (6, 1)  # 30 of 66
 
 
+def test_a_part_has_its_own_links(workers: Make) -> None:
+    links = torch.rand(4, 3, 5) < 0.5
+    whole = Batch((pad([[4]] * 2 + [[4] * 5] * 2, 0),), pad([[4, 4]] * 2 + [[4] * 3] * 2, 0), links=links)
+    parts = [whole.between(0, 2), whole.between(2, 4)]
+    assert torch.equal(parts[0].links, links[:2, :2, :1])
+    assert torch.equal(parts[1].links, links[2:])
+
+
 def test_a_run_in_parts_learns_the_same(tmp_path: Path) -> None:
     whole, parts = Run(tmp_path / "whole", model=Toy(dropout=0)), Run(tmp_path / "parts", model=Toy(dropout=0))
     one, other = whole.trainer(), parts.trainer(workers=3, accumulate=1)

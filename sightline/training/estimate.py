@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from sightline import sizes
 from sightline.config import RunConfig
 from sightline.data import EncodedPairs, batches
+from sightline.errors import SightlineError
+from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
-from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.models import parameter_count
 from sightline.performance import peak_memory, threads, tune_allocator
 from sightline.preparing import prepare
+from sightline.training.directions import directions, trained_together
 from sightline.training.loop import Host, Trainer, Validation
 from sightline.training.progress import Report, Silent
 
@@ -29,7 +33,10 @@ BYTES = 2**20
 
 @dataclass(frozen=True)
 class Estimate:
-    """Sizes, memory in bytes, and time. `minutes` leaves validations out; `epochs` is what the limits come to."""
+    """Sizes, memory in bytes, and time. `minutes` leaves validations out; `epochs` is what the limits come to.
+
+    `unit` is what a pair is called: text without a source has lines.
+    """
 
     pairs: int
     parameters: int
@@ -40,11 +47,12 @@ class Estimate:
     epochs: float
     tokens_per_second: float
     minutes: float
+    unit: str = "pair"
 
     def __str__(self) -> str:
         return "\n".join(
             (
-                f"pairs             {self.pairs:,}",
+                f"{self.unit + 's':<16}  {self.pairs:,}",
                 f"parameters        {self.parameters:,}",
                 f"memory            {self.peak / BYTES:,.0f} MiB at its highest, of which weights, gradients and "
                 f"Adam's moments take {self.state / BYTES:,.0f}",
@@ -80,6 +88,9 @@ class _Sample:
 
 def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None) -> Estimate:
     """Prepares the data as a run would, makes a few updates in a temporary folder, and reckons."""
+    check_guidance(config)
+    if config.data.align_with is not None:
+        raise SightlineError("--estimate would have to align first: leave out data.align_with, or give data.alignments")
     longest = min(config.data.max_length, *most_tokens(config.model))
     prepared = prepare(config, longest, say=say, show=True)
     tune_allocator()
@@ -90,13 +101,14 @@ def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None)
     assert tokens is not None
     epoch = batches(prepared.train, tokens, training.seed, 0, prepared.mix)
     torch.manual_seed(training.seed)
-    model = build_model(config.model, prepared.tokenizers.sizes, training.label_smoothing)
+    models = [one.model for one in directions(config, prepared.tokenizers, Path())]
+    model, weights = trained_together(models, training.agreement)
     model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     lengths = prepared.train.lengths
     largest = max(epoch, key=lambda part: len(part) * int(lengths[part].max()) ** 2)
     sample = _Sample(prepared.train, [largest, *epoch[: UPDATES - 1]])
     say(f"trying {len(sample.chosen) * training.accumulate} batches")
-    seconds, seen = _measure(config, model, sample)
+    seconds, seen = _measure(config, model, weights, sample)
     updates_an_epoch = max(1, len(epoch) // training.accumulate)
     seconds_an_update = seconds * (prepared.tokens_an_epoch / updates_an_epoch) / seen
     updates = training.max_steps or 10**12
@@ -113,10 +125,11 @@ def estimated(config: RunConfig, say: Callable[[str], None] = lambda line: None)
         epochs=updates / updates_an_epoch,
         tokens_per_second=seen / seconds,
         minutes=updates * seconds_an_update / 60,
+        unit=prepared.account.unit,
     )
 
 
-def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample) -> tuple[float, int]:
+def _measure(config: RunConfig, model: nn.Module, weights: Mapping[str, float], sample: _Sample) -> tuple[float, int]:
     """Seconds and target tokens of the updates that count."""
     count = max(WARM + 1, len(sample.chosen))
     limits: dict[str, Any] = {
@@ -131,7 +144,7 @@ def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample) -> tuple
     validation = Validation(lambda model: {"loss": 0.0}, lambda scores: None)
     with tempfile.TemporaryDirectory() as folder:
         host = replace(Host(), progress=progress)
-        Trainer(model, sample, validation, training, Path(folder), model.loss_weights, host=host).run()
+        Trainer(model, sample, validation, training, Path(folder), weights, host=host).run()
     served = [sample.chosen[number % len(sample.chosen)] for number in range(count * training.accumulate)]
     counted = served[WARM * training.accumulate :]
     tokens = sum(int(sample.pairs.target.lengths[indices].sum()) for indices in counted)
