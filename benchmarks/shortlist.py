@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import sightline
 from benchmarks.speed.common import machine, say
-from sightline import metrics
+from sightline import lexicon, metrics
 from sightline.data import Pair, read_pairs
 from sightline.folder import ModelFiles, open_files
 from sightline.interop import shortlist
@@ -57,7 +57,7 @@ class Numbers:
     size: int = shortlist.SIZE
     frequent: int = shortlist.FREQUENT
     least: float = shortlist.LEAST
-    iterations: int = shortlist.ITERATIONS
+    iterations: int = lexicon.ITERATIONS
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value:g}" for name, value in asdict(self).items())
@@ -98,7 +98,7 @@ def arms_of(files: ModelFiles, train: Sequence[Pair], wanted: Sequence[Numbers],
     """The whole vocabulary and a shortlist for each of the numbers, by name."""
     encoded = shortlist.encode(train, files.tokenizers)
     rounds = sorted({one.iterations for one in wanted})
-    lexicons = {count: shortlist.learn_lexicon(encoded, files.tokenizers.target.size, count) for count in rounds}
+    lexicons = {count: lexicon.learn_lexicon(encoded, files.tokenizers.target.size, count) for count in rounds}
     arms = {}
     for place, one in enumerate(wanted):
         chosen = shortlist.choose(

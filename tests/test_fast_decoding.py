@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import sightline
-from sightline.batch import Batch, Tokens
+from sightline.batch import Batch, Tokens, pad
 from sightline.engines.pytorch import LARGEST_TABLE, PyTorchEngine
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.models import EncoderDecoder
@@ -33,9 +33,9 @@ def full_pass(model: EncoderDecoder, batch: Batch, sentence: int, history: list[
     """The last row of log-probabilities after a history of tokens, without any state."""
     source = batch.sources[0]
     assert isinstance(source, Tokens)
-    ids = torch.tensor([[model.bos, *history]])
-    memory = model.encode(Batch((Tokens(source.ids[[sentence]], source.mask[[sentence]]),)))
-    return model.output.log_probs(model.decoder(memory, model.target_embedding(ids)).features)[0, -1]
+    targets = pad([[*history, model.eos]], model.pad)  # the last of which is never read
+    alone = Batch((Tokens(source.ids[[sentence]], source.mask[[sentence]]),), targets)
+    return model.output.log_probs(model.read(alone).features)[0, -1]
 
 
 @pytest.mark.parametrize("name", DECODERS)
