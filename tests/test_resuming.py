@@ -281,7 +281,7 @@ def test_a_rate_that_is_not_known_is_not_compared(tmp_path: Path) -> None:
         ({"max_steps": 40_000, "warmup": 30_000}, ["is 3.4e-04"]),  # it will rise
     ],
 )
-def test_the_rate_is_told_and_that_it_is_next_to_none(settings: dict[str, Any], told: list[str], tmp_path: Path) -> None:
+def test_the_rate_is_told_and_whether_it_is_none(settings: dict[str, Any], told: list[str], tmp_path: Path) -> None:
     """A few updates after the end of a schedule are made at almost no rate, and change nothing."""
     model, optimizer = trained()
     state = {"step": 100, "seconds": 1.0, "waited": 0, "rate": 0.0}

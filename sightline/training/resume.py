@@ -95,7 +95,7 @@ def steps_done(output: Path) -> int:
 
 
 def going_on(checkpoint: Path, config: TrainingConfig, ranks: int = 1) -> list[str]:
-    """What a person should know before the run goes on: where it stands, whether it is over, at which rate it learns."""
+    """What a person should know before the run goes on: where it stands, whether it is over, how fast it learns."""
     values = read_trainer(checkpoint)
     state = values["state"]
     step, seconds = int(state["step"]), float(state["seconds"])
