@@ -102,6 +102,7 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     try:
         prepared = None if resume or launch else material.begin(config, output, True, say)
         # Not before: these need torch, which is being imported meanwhile.
+        from sightline.training.advice import weakness
         from sightline.training.loop import Host
         from sightline.training.progress import progress_for, told_minutes
         from sightline.training.resume import steps_done
@@ -127,6 +128,8 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
         )
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
+    if (weak := weakness(result, config.training, output, again)) is not None:
+        say(weak)
     say(f"the model is in {output}; try: echo 'a sentence' | {program()} translate {folder}")
 
 
