@@ -26,10 +26,11 @@ from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room, read_wishes
 
-NO_HEAD = (
-    "this export has no alignment to show: choose a head of the model it was made from (`sightline align --gold FILE "
-    "--choose`) and export that again"
+CHOOSE_HEAD = (
+    "choose a head of the model (`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best by hand-made "
+    "links; or set layer and head under alignment in its config.yaml) and export it again"
 )
+NO_HEAD = f"this export has no alignment to show, since its model had no head chosen: {CHOOSE_HEAD}"
 # So many lines are sorted by length together; larger would batch a little better and answer later.
 LINES_AT_ONCE = 2_000
 

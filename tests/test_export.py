@@ -135,7 +135,21 @@ def test_an_export_without_a_head(trained: Any, tmp_path: Path, command: Command
     save_config(tmp_path / "out", config.model_copy(update={"alignment": AlignmentConfig(layer=0, head=1)}))
     found = sightline.load(tmp_path / "out").translate("a b")
     assert (found.text, found.links) == ("A B", None)
-    assert "choose a head" in command("translate", tmp_path / "out", "--align", stdin=b"a b\n").mistake()
+    told = command("translate", tmp_path / "out", "--align", stdin=b"a b\n").mistake()
+    assert "sightline align MODEL --pairs FILE --gold LINKS --choose" in told
+    assert "set layer and head under alignment in its config.yaml" in told
+
+
+@pytest.mark.parametrize(("layer", "aligns"), [(None, False), (0, True)])
+def test_an_export_without_a_head_says_so_when_it_is_made(
+    layer: int | None, aligns: bool, trained: Any, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model", ignore=shutil.ignore_patterns(KEPT)))
+    config = open_files(folder).config
+    save_config(folder, config.model_copy(update={"alignment": AlignmentConfig(layer=layer, head=1)}))
+    found = export(folder, tmp_path / "out", "ctranslate2", HELD_OUT[:3])
+    assert any("alignments: none" in line and "--choose" in line for line in found.lines()) != aligns
+    assert ("alignments: none" in (tmp_path / "out" / "README.md").read_text()) != aligns
 
 
 def test_the_command(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
