@@ -24,7 +24,9 @@ from sightline.interop import weights as tensors
 from sightline.interop.kept import KEPT, is_export
 from sightline.interop.verified import agreement, edit_distance, export
 from sightline.readers import Pair
+from sightline.recordings import load_translations
 from sightline.scoring import score
+from sightline.training.held_out import held_out_pairs
 from tests.commands import Command, letters, tiny, write_tsv
 
 HELD_OUT = [Pair(*pair) for pair in letters(30, seed=7)]
@@ -174,7 +176,6 @@ def test_mistakes(trained: Any, pairs: Path, tmp_path: Path, command: Command) -
     assert "--to onnx: valid: ctranslate2, huggingface" in refused("--to", "onnx", *given)
     assert "unknown quantization 'int9'" in refused("--to", "ctranslate2", "--quantize", "int9", *given)
     assert "--quantize int8 is for --to ctranslate2" in refused("--to", "huggingface", "--quantize", "int8", *given)
-    assert "its configuration names no such file: give --pairs FILE" in refused("--to", "ctranslate2")
     assert "MarianMT cannot express layers that normalise before" in refused("--to", "huggingface", *given)
     assert "CTranslate2 cannot run a recurrent decoder (luong)" in refused(
         "--to", "ctranslate2", *given, of=recurrent(tmp_path)
@@ -197,13 +198,52 @@ def recurrent(place: Path) -> Path:
 
 
 def test_the_models_own_validation_file(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
-    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model"))
-    config = open_files(folder).config
-    save_config(folder, config.model_copy(update={"data": config.data.model_copy(update={"valid_pairs": pairs})}))
-    assert command("export", folder, tmp_path / "out", "--to", "ctranslate2").code == 0
+    folder = with_data(trained("transformer"), tmp_path / "model", valid_pairs=pairs)
+    done = command("export", folder, tmp_path / "out", "--to", "ctranslate2")
+    assert done.code == 0
+    assert "verifying on the 30 pairs of held-out.tsv, its validation text\n" in done.err
+    pairs.write_text("")
+    empty = command("export", folder, tmp_path / "again", "--to", "ctranslate2").mistake()
+    assert f"its validation file {pairs} is empty: give --pairs" in empty
     pairs.unlink()
     told = command("export", folder, tmp_path / "again", "--to", "ctranslate2").mistake()
     assert f"its validation file {pairs} is not there" in told
+
+
+def test_the_pairs_that_training_held_out(trained: Any, toy_pairs: Path, tmp_path: Path, command: Command) -> None:
+    """The very pairs, also where the text lies elsewhere by now; never others, which the model may have learnt."""
+    folder = trained("transformer")
+    found, which = held_out_pairs(open_files(folder))
+    validated = load_translations(folder)
+    assert validated is not None
+    assert found == [Pair(*pair) for pair in zip(validated.sources, validated.references, strict=True)]
+    assert which == f"the {len(found)} pairs that training held out of letters.tsv"
+    done = command("export", folder, tmp_path / "out", "--to", "ctranslate2")
+    assert done.code == 0, done
+    assert done.err.splitlines()[0] == f"verifying on {which}"
+    assert f"on {len(found)} held-out sentences" in done.out
+
+    moved = Path(shutil.copy(toy_pairs, tmp_path / "moved.tsv"))
+    elsewhere = open_files(with_data(folder, tmp_path / "model", pairs=moved))
+    assert held_out_pairs(elsewhere)[0] == found
+    with moved.open("a") as stream:
+        stream.write("a a a a a\tA A A A A\n")
+    with pytest.raises(SightlineError, match="its training text has changed"):
+        held_out_pairs(elsewhere)
+    moved.unlink()
+    told = command("export", elsewhere.path, tmp_path / "again", "--to", "ctranslate2").mistake()
+    assert f"held-out set, and its training file {moved} is not there: give --pairs FILE" in told
+    shutil.rmtree(elsewhere.path / "checkpoints")
+    told = command("export", elsewhere.path, tmp_path / "again", "--to", "ctranslate2").mistake()
+    assert "no checkpoint to tell what was held out: give --pairs FILE" in told
+
+
+def with_data(model: Path, copy: Path, **files: Path) -> Path:
+    """A copy of a model folder that names other files of data."""
+    shutil.copytree(model, copy)
+    config = open_files(copy).config
+    save_config(copy, config.model_copy(update={"data": config.data.model_copy(update=files)}))
+    return copy
 
 
 def test_an_export_that_loses_too_much(

@@ -146,14 +146,19 @@ def places(given: DataConfig, found: DataConfig) -> dict[str, str]:
     return {str(name): os.path.abspath(file) for name, file in zip(names, files, strict=True)}
 
 
+def find_file(file: Path, known: Mapping[str, str]) -> Path | None:
+    """Where a file is that a run has read: where its checkpoint noted it, else under the same name from here."""
+    return next((path for path in (Path(known.get(str(file), file)), file) if path.exists()), None)
+
+
 def find_files(data: DataConfig, checkpoint: Path) -> DataConfig:
     """`data` with files that exist: those that the run of `checkpoint` has read, else the same names from here."""
     known: dict[str, str] = read_trainer(checkpoint).get("files", {})
 
     def find(file: Path) -> Path:
-        noted = Path(known.get(str(file), file))
-        existing = next((path for path in (noted, file) if path.exists()), None)
+        existing = find_file(file, known)
         if existing is None:
+            noted = Path(known.get(str(file), file))
             where = "not found" if noted == file else f"not found, neither here nor at {noted}, where it was"
             keys = [name for name, value in data.model_dump().items() if value == file]
             mend = f" with --{keys[0].replace('_', '-')} FILE" if keys else ", by --set data.…"
