@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sightline.cli_options import Model, Pairs
 from sightline.console import bar, say
 from sightline.errors import SightlineError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")],
+    model: Model,
     output: Annotated[Path, typer.Argument(help="The folder to make.", metavar="OUT")],
     to: Annotated[str, typer.Option(help="ctranslate2 or huggingface.")],
     quantize: Annotated[
@@ -25,7 +26,7 @@ def export(
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Held-out source sentences, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Held-out target sentences, line by line the same.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
+    pairs: Pairs = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help="Most BLEU that the export may lose.")] = 0.5,
     shortlist: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.cli_options import Assign, PairFiles, Sources, Targets, ValidPairs, ValidSource, ValidTarget
 from sightline.console import program, say
 from sightline.errors import SightlineError
 from sightline.launch import launched
@@ -25,29 +26,14 @@ def train(
         typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="CONFIG.yaml"),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer (the default).")] = None,
-    source: Annotated[
-        list[Path] | None,
-        typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
-    ] = None,
-    target: Annotated[
-        list[Path] | None, typer.Option(help="Target sentences, line by line the same.", metavar="FILE")
-    ] = None,
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
-    ] = None,
-    valid_source: Annotated[
-        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
-    ] = None,
-    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
-    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    source: Sources = None,
+    target: Targets = None,
+    pairs: PairFiles = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
+    valid_pairs: ValidPairs = None,
     output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
-    assign: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="A key of the config, such as training.seed=2; repeatable.", metavar="SECTION.KEY=VALUE"
-        ),
-    ] = None,
+    assign: Assign = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many updates, counted from the first start.")

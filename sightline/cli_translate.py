@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.cli_options import Model
 from sightline.cli_shards import Cluster, Sharding, ShardLines, Workers, form
 from sightline.console import bar, keeping, presented, say, standard_input
 from sightline.errors import SightlineError
@@ -27,9 +28,7 @@ def option(help: str, panel: str | None = None, *names: str, **more: Any) -> Any
 
 
 def translate(
-    model: Annotated[
-        Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
-    ],
+    model: Model,
     file: Annotated[
         Path | None,
         typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default: standard input."),
