@@ -40,6 +40,4 @@ Assign = Annotated[
 
 # Measures.
 Tokenize = Annotated[str, typer.Option(help="sacreBLEU's tokenizer; `none` for tokenised text.")]
-GoldFromOne = Annotated[
-    bool, typer.Option("--gold-from-one", help="The positions in --gold count from 1, not from 0.")
-]
+GoldFromOne = Annotated[bool, typer.Option("--gold-from-one", help="The positions in --gold count from 1, not from 0.")]

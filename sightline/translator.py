@@ -27,7 +27,7 @@ from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room, read_wishes
 
 CHOOSE_HEAD = (
-    "choose a head of the model (`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best by hand-made "
+    "choose a head of the model (`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best by given "
     "links; or set layer and head under alignment in its config.yaml) and export it again"
 )
 NO_HEAD = f"this export has no alignment to show, since its model had no head chosen: {CHOOSE_HEAD}"

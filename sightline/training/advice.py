@@ -46,8 +46,8 @@ def _bleu_tells(folder: Path, tokenize: str) -> bool:
 def _remedy(result: Result, config: TrainingConfig, again: str) -> str:
     if result.best_step < result.steps:
         return (
-            f"It got no better after update {result.best_step:,}: look whether the lines of both sides belong together, "
-            "and train on more text"
+            f"It got no better after update {result.best_step:,}: look whether the lines of both sides belong together,"
+            " and train on more text"
         )
     minutes = config.max_minutes or 0.0
     longer = f"--max-minutes {2 * minutes:g}" if result.reason == "max_minutes" else f"--more-steps {result.steps}"

@@ -34,7 +34,7 @@ from sightline.training.ranks import Alone, Ranks, rank_seed
 from sightline.training.resume import check_settings
 from sightline.training.schedules import schedule
 from sightline.training.side_by_side import Workers
-from sightline.training.update import Backward, backward, plain_loss, gradient_norm, may_step, suspects, token_count
+from sightline.training.update import Backward, backward, gradient_norm, may_step, plain_loss, suspects, token_count
 
 __all__ = ["Data", "Host", "Result", "State", "Trainer", "Validation", "Window", "build_optimizer"]
 
