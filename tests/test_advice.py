@@ -44,9 +44,10 @@ def told(folder: Path, result: Result, **config: Any) -> str | None:
 
 def test_what_to_do(tmp_path: Path) -> None:
     begins = "the model is weak: with a validation BLEU of 0.4 it hardly translates. "
-    longer = f"{begins}Its last validation was its best, so give it longer: sightline train --output x --resume "
+    longer = f"{begins}It was best at its end, so give it longer: sightline train --output x --resume "
     assert told(tmp_path, ended(POOR)) == f"{longer}--more-steps 400"
     assert told(tmp_path, ended(POOR, reason="max_minutes"), max_minutes=1.5) == f"{longer}--max-minutes 3"
+    assert told(tmp_path, ended(POOR, 380)) == f"{longer}--more-steps 400"
     stuck = told(tmp_path, ended(POOR, 120, "patience"))
     assert stuck is not None
     assert stuck.startswith(f"{begins}It got no better after update 120: ")

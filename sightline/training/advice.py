@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 WEAK_BLEU, SURE_PERPLEXITY = 5.0, 10.0
 # Without a BLEU: as if each token were drawn from so many, which is about what a language model without a source knows.
 WEAK_PERPLEXITY = 50.0
+# A best validation after this share of the updates is at the end: with a rate of next to none chance decides.
+LATE = 0.9
 # Tokenizers of BLEU's that look for spaces.
 BY_SPACES = ("13a", "intl", "none")
 
@@ -44,11 +46,11 @@ def _bleu_tells(folder: Path, tokenize: str) -> bool:
 
 
 def _remedy(result: Result, config: TrainingConfig, again: str) -> str:
-    if result.best_step < result.steps:
+    if result.reason == "patience" or result.best_step < LATE * result.steps:
         return (
             f"It got no better after update {result.best_step:,}: look whether the lines of both sides belong together,"
             " and train on more text"
         )
     minutes = config.max_minutes or 0.0
     longer = f"--max-minutes {2 * minutes:g}" if result.reason == "max_minutes" else f"--more-steps {result.steps}"
-    return f"Its last validation was its best, so give it longer: {again} {longer}"
+    return f"It was best at its end, so give it longer: {again} {longer}"
