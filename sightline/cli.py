@@ -17,6 +17,7 @@ from sightline.cli_compare import compare
 from sightline.cli_exchange import export, import_model
 from sightline.cli_generate import evaluate_text, generate
 from sightline.cli_lexicon import lexicon
+from sightline.cli_options import GoldFromOne, Model, Pairs, Source, Target, Tokenize
 from sightline.cli_runs import average, convert, report, train
 from sightline.cli_score import score
 from sightline.cli_translate import translate
@@ -41,12 +42,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Source = Annotated[Path | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst).")]
-Target = Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")]
-Pairs = Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")]
-Model = Annotated[
-    Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
-]
 Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of plain text.")]
 
@@ -88,7 +83,7 @@ def evaluate(
     by_length: Annotated[bool, typer.Option("--by-length", help="BLEU and chrF by source length too.")] = False,
     png: Annotated[Path | None, typer.Option(help="Draw BLEU by source length into this file.")] = None,
     sentences: Annotated[bool, typer.Option("--sentences", help="Scores of each sentence too.")] = False,
-    tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer; `none` for tokenised text.")] = "13a",
+    tokenize: Tokenize = "13a",
     output: Annotated[Path | None, typer.Option(help="Write the translations into this file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -147,9 +142,7 @@ def align(
     gold: Annotated[
         Path | None, typer.Option(help="Hand-made links (Pharaoh lines): prints the alignment error rate.")
     ] = None,
-    gold_from_one: Annotated[
-        bool, typer.Option("--gold-from-one", help="The positions in --gold count from 1, not from 0.")
-    ] = False,
+    gold_from_one: GoldFromOne = False,
     choose: Annotated[
         bool,
         typer.Option(

@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.cli_options import (
+    Assign,
+    GoldFromOne,
+    PairFiles,
+    Sources,
+    Targets,
+    Tokenize,
+    ValidPairs,
+    ValidSource,
+    ValidTarget,
+)
 from sightline.console import program, say
 
 if TYPE_CHECKING:
@@ -26,22 +37,12 @@ def compare(
     output: Annotated[Path, typer.Option(help="Where runs and report go; name it again to go on.")] = Path(
         "runs/comparison"
     ),
-    source: Annotated[
-        list[Path] | None,
-        typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
-    ] = None,
-    target: Annotated[
-        list[Path] | None, typer.Option(help="Target sentences, line by line the same.", metavar="FILE")
-    ] = None,
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
-    ] = None,
-    valid_source: Annotated[
-        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
-    ] = None,
-    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
-    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    source: Sources = None,
+    target: Targets = None,
+    pairs: PairFiles = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
+    valid_pairs: ValidPairs = None,
     test_source: Annotated[Path | None, typer.Option(help="Test sources (else some pairs are held out).")] = None,
     test_target: Annotated[Path | None, typer.Option(help="Test targets.")] = None,
     test_pairs: Annotated[Path | None, typer.Option(help="Test pairs in one file.")] = None,
@@ -52,16 +53,11 @@ def compare(
     gold_source: Annotated[Path | None, typer.Option(help="Sources of --gold, if they are others.")] = None,
     gold_target: Annotated[Path | None, typer.Option(help="Targets of --gold.")] = None,
     gold_pairs: Annotated[Path | None, typer.Option(help="Pairs of --gold in one file.")] = None,
-    gold_from_one: Annotated[
-        bool, typer.Option("--gold-from-one", help="The positions in --gold count from 1, not from 0.")
-    ] = False,
+    gold_from_one: GoldFromOne = False,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Stop each run after so many updates.")] = None,
     max_minutes: Annotated[float | None, typer.Option(help="Stop each run after so many minutes.")] = None,
-    assign: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A key of all configs; repeatable.", metavar="SECTION.KEY=VALUE"),
-    ] = None,
-    tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer; `none` for tokenised text.")] = "13a",
+    assign: Assign = None,
+    tokenize: Tokenize = "13a",
     engine: Annotated[str, typer.Option(help="Who decodes: pytorch, which runs all; ctranslate2 or auto.")] = "pytorch",
 ) -> None:
     """Train several configs on the same text and write one report: scores, significance, speed, heat-maps.

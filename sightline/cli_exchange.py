@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sightline.cli_options import Model, Pairs
 from sightline.console import bar, say
 from sightline.errors import SightlineError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A model folder.", metavar="MODEL")],
+    model: Model,
     output: Annotated[Path, typer.Argument(help="The folder to make.", metavar="OUT")],
     to: Annotated[str, typer.Option(help="ctranslate2 or huggingface.")],
     quantize: Annotated[
@@ -25,7 +26,7 @@ def export(
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Held-out source sentences, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Held-out target sentences, line by line the same.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
+    pairs: Pairs = None,
     tolerance: Annotated[float, typer.Option(min=0.0, help="Most BLEU that the export may lose.")] = 0.5,
     shortlist: Annotated[
         Path | None,
@@ -39,8 +40,8 @@ def export(
 ) -> None:
     """Export a model, and verify it: both translate a held-out set, and the export's card tells how they compare.
 
-    The set is the model's own validation files unless others are given. An export that loses more than --tolerance
-    BLEU is not written.
+    The set is what training was validated with, files or pairs held out, unless another is given. An export that loses
+    more than --tolerance BLEU is not written.
     """
     from sightline.folder import open_files
     from sightline.interop.verified import check_export
@@ -57,20 +58,23 @@ def export(
 
 
 def held_out(files: ModelFiles, source: Path | None, target: Path | None, pairs: Path | None) -> list[Pair]:
-    """The pairs to verify with: those given, else the model's validation files."""
+    """The pairs to verify with: those given, else those that the model's training was validated with."""
     from sightline.data import read_pairs
 
-    data = files.config.data
-    if not (source or target or pairs):
-        source, target, pairs = data.valid_source, data.valid_target, data.valid_pairs
-        missing = next((path for path in (source, target, pairs) if path and not path.is_file()), None)
-        if missing or not (source or target or pairs):
-            why = f"its validation file {missing} is not there" if missing else "its configuration names no such file"
-            raise SightlineError(
-                f"{files.path}: an export is verified on a held-out set, and {why}: give --pairs FILE, "
-                "or --source FILE and --target FILE"
-            )
-    return read_pairs(source, target, pairs, (data.source_language, data.target_language))
+    if source or target or pairs:
+        data = files.config.data
+        return read_pairs(source, target, pairs, (data.source_language, data.target_language))
+    from sightline.training.held_out import held_out_pairs
+
+    try:
+        found, which = held_out_pairs(files, show=True)
+    except SightlineError as error:
+        raise SightlineError(
+            f"{files.path}: an export is verified on a held-out set, and {error}: give --pairs FILE, "
+            "or --source FILE and --target FILE"
+        ) from None
+    say(f"verifying on {which}")
+    return found
 
 
 def learn_shortlist(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.cli_options import Assign, PairFiles, Sources, Targets, ValidPairs, ValidSource, ValidTarget
 from sightline.console import program, say
 from sightline.errors import SightlineError
 from sightline.launch import launched
@@ -28,38 +29,23 @@ def train(
     recipe: Annotated[
         str | None, typer.Option(help="seq2seq, bahdanau, luong, transformer (the default) or lm.")
     ] = None,
-    source: Annotated[
-        list[Path] | None,
-        typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
-    ] = None,
-    target: Annotated[
-        list[Path] | None, typer.Option(help="Target sentences, line by line the same.", metavar="FILE")
-    ] = None,
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
-    ] = None,
+    source: Sources = None,
+    target: Targets = None,
+    pairs: PairFiles = None,
     text: Annotated[
         list[Path] | None,
         typer.Option(help="For --recipe lm: text, a sentence or paragraph a line; repeatable.", metavar="FILE"),
     ] = None,
-    valid_source: Annotated[
-        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
-    ] = None,
-    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
-    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
+    valid_pairs: ValidPairs = None,
     valid_text: Annotated[Path | None, typer.Option(help="Validation text, for --recipe lm.")] = None,
     alignments: Annotated[
         Path | None, typer.Option(help="Word links of the training pairs (Pharaoh lines), to teach attention by.")
     ] = None,
     align_with: Annotated[str | None, typer.Option(help="Or the aligner to make them with: eflomal.")] = None,
     output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
-    assign: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="A key of the config, such as training.seed=2; repeatable.", metavar="SECTION.KEY=VALUE"
-        ),
-    ] = None,
+    assign: Assign = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")] = False,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many updates, counted from the first start.")
@@ -162,6 +148,7 @@ def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inher
         if not (resume or launch):
             config, prepared = material.begin(config, output, True, say, inherited.tokenizers if inherited else None)
         # Not before: these need torch, which is being imported meanwhile.
+        from sightline.training.advice import weakness
         from sightline.training.loop import Host
         from sightline.training.progress import progress_for, told_minutes
         from sightline.training.resume import steps_done
@@ -188,6 +175,9 @@ def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inher
         )
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
+    # Of text that is not translated, a high perplexity says little.
+    if config.model.has_source and (weak := weakness(result, config.training, trained.models[0], again)) is not None:
+        say(weak)
     use = "echo 'a sentence' | {} translate {}" if config.model.has_source else "{} generate {}"
     where = ("the model is in " if len(trained.models) == 1 else "the models are in ") + " and ".join(
         str(model) for model in trained.models

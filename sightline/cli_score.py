@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sightline.cli_options import Model, Source, Target
 from sightline.console import bar, say, watched
 
 if TYPE_CHECKING:
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
 
 
 def score(
-    model: Annotated[
-        Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
-    ],
-    source: Annotated[Path | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst).")] = None,
-    target: Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")] = None,
+    model: Model,
+    source: Source = None,
+    target: Target = None,
     pairs: Annotated[
         Path | None,
         typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; a .tsv may have second targets."),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline.cli_options import Model
 from sightline.cli_shards import Cluster, Sharding, ShardLines, Workers, form
 from sightline.console import bar, keeping, presented, say, standard_input
 from sightline.errors import SightlineError
@@ -27,9 +28,7 @@ def option(help: str, panel: str | None = None, *names: str, **more: Any) -> Any
 
 
 def translate(
-    model: Annotated[
-        Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
-    ],
+    model: Model,
     file: Annotated[
         Path | None,
         typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default: standard input."),
@@ -47,7 +46,7 @@ def translate(
     stopping: Annotated[str | None, option("When a beam ends: first, enough, hopeless.", STRATEGY)] = None,
     groups: Annotated[int | None, option("Parts of a beam that avoid one another's words.", STRATEGY)] = None,
     diversity: Annotated[float | None, option("How much they do.", STRATEGY)] = None,
-    samples: Annotated[int | None, option("Translations drawn, for sample and mbr.", STRATEGY)] = None,
+    samples: Annotated[int | None, option("Translations drawn; sample shows all, as --n-best does.", STRATEGY)] = None,
     temperature: Annotated[float | None, option("Below 1: closer to the most probable.", STRATEGY)] = None,
     top_k: Annotated[int | None, option("Draw among so many tokens.", STRATEGY)] = None,
     top_p: Annotated[float | None, option("Draw among those that have this share of probability.", STRATEGY)] = None,
@@ -70,7 +69,7 @@ def translate(
     repetition_penalty: Annotated[float | None, option("Above 1: tokens written before are avoided.", CONTROL)] = None,
     min_length: Annotated[int | None, option("Fewest tokens of a translation.", CONTROL)] = None,
     max_length: Annotated[int | None, option("Most tokens of a translation.", CONTROL)] = None,
-    check: Annotated[bool, option("Look for them, and tell them in the JSON output.", QUALITY, "--check")] = False,
+    check: Annotated[bool, option("Look for them, and tell them in what --json prints.", QUALITY, "--check")] = False,
     retry: Annotated[
         bool, option("Translate such lines once more with safer settings; both are kept.", QUALITY, "--retry")
     ] = False,
@@ -92,6 +91,8 @@ def translate(
     check_writable(output)
     if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
         raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
+    if check and not (as_json or retry):
+        say("--check: what it finds is told in JSON only: add --json")
     if strategy == "sample" and samples is not None:
         n_best = samples
     banned = [*(forbid or []), *(_read_words(forbid_file) if forbid_file else [])]

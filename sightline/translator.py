@@ -27,10 +27,11 @@ from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room, read_wishes
 
-NO_HEAD = (
-    "this export has no alignment to show: choose a head of the model it was made from (`sightline align --gold FILE "
-    "--choose`) and export that again"
+CHOOSE_HEAD = (
+    "choose a head of the model (`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best by given "
+    "links; or set layer and head under alignment in its config.yaml) and export it again"
 )
+NO_HEAD = f"this export has no alignment to show, since its model had no head chosen: {CHOOSE_HEAD}"
 NO_SOURCE = (
     "a language model has nothing to translate: `sightline generate` writes with it, and `sightline evaluate --text` "
     "and `sightline score --text` tell how probable a text is"

@@ -230,6 +230,7 @@ def test_nothing_to_validate_with(command: Command, toy_pairs: Path, tmp_path: P
             "--set training.sed=1: unknown key 'training.sed'; did you mean 'training.seed'",
         ),
         (["--set", "modle.dropout=0"], "unknown key 'modle'; did you mean 'model'?"),
+        (["--set", "attention.score=dot"], "unknown key 'attention'; did you mean 'model.attention.score'?"),
         (["--set", "model.encoder.hats=2"], "unknown key 'model.encoder.hats'; did you mean 'model.encoder.heads'?"),
         (["--set", "training.seed"], "expected section.key=value"),
         (["--set", "training.seed=[1"], "the value is not valid YAML"),

@@ -17,8 +17,9 @@ import pytest
 import sightline
 from sightline.config import AlignmentConfig, build_config, merge
 from sightline.engines.base import Task
+from sightline.engines.batching import in_batches
 from sightline.engines.choice import Engines
-from sightline.engines.ctranslate2 import CTranslate2Engine, _batches
+from sightline.engines.ctranslate2 import CTranslate2Engine
 from sightline.engines.pytorch import PyTorchEngine
 from sightline.errors import SightlineError
 from sightline.folder import Tokenizers, open_files, save_config, save_model, save_tokenizers
@@ -253,13 +254,13 @@ def test_a_folder_that_cannot_be_written_to(trained: Any, tmp_path: Path, monkey
 
 def test_batches_are_sorted_and_the_last_are_small() -> None:
     lengths = np.array([3, 1, 2] * 40, dtype=np.int64)
-    found = _batches(lengths, 60)
+    found = in_batches(lengths, 60)
     assert sorted(index for part in found for index in part) == [*range(120)]
     # Of 40, 30, 20, 20 and 10 rows the first two, which come last, are cut into parts of 10.
     sizes = [(len(part), lengths[part].max()) for part in found]
     assert sizes == [(10, 3), (20, 3), (20, 3), *[(10, 2)] * 3, *[(10, 1)] * 4]
-    assert _batches(lengths[:3], 60) == [[1, 2, 0]]
-    assert _batches(lengths[:0], 60) == []
+    assert in_batches(lengths[:3], 60) == [[1, 2, 0]]
+    assert in_batches(lengths[:0], 60) == []
 
 
 def test_entries_that_look_alike() -> None:

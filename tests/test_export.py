@@ -24,7 +24,9 @@ from sightline.interop import weights as tensors
 from sightline.interop.kept import KEPT, is_export
 from sightline.interop.verified import agreement, edit_distance, export
 from sightline.readers import Pair
+from sightline.recordings import load_translations
 from sightline.scoring import score
+from sightline.training.held_out import held_out_pairs
 from tests.commands import Command, letters, tiny, write_tsv
 
 HELD_OUT = [Pair(*pair) for pair in letters(30, seed=7)]
@@ -135,7 +137,21 @@ def test_an_export_without_a_head(trained: Any, tmp_path: Path, command: Command
     save_config(tmp_path / "out", config.model_copy(update={"alignment": AlignmentConfig(layer=0, head=1)}))
     found = sightline.load(tmp_path / "out").translate("a b")
     assert (found.text, found.links) == ("A B", None)
-    assert "choose a head" in command("translate", tmp_path / "out", "--align", stdin=b"a b\n").mistake()
+    told = command("translate", tmp_path / "out", "--align", stdin=b"a b\n").mistake()
+    assert "sightline align MODEL --pairs FILE --gold LINKS --choose" in told
+    assert "set layer and head under alignment in its config.yaml" in told
+
+
+@pytest.mark.parametrize(("layer", "aligns"), [(None, False), (0, True)])
+def test_an_export_without_a_head_says_so_when_it_is_made(
+    layer: int | None, aligns: bool, trained: Any, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model", ignore=shutil.ignore_patterns(KEPT)))
+    config = open_files(folder).config
+    save_config(folder, config.model_copy(update={"alignment": AlignmentConfig(layer=layer, head=1)}))
+    found = export(folder, tmp_path / "out", "ctranslate2", HELD_OUT[:3])
+    assert any("alignments: none" in line and "--choose" in line for line in found.lines()) != aligns
+    assert ("alignments: none" in (tmp_path / "out" / "README.md").read_text()) != aligns
 
 
 def test_the_command(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
@@ -160,7 +176,6 @@ def test_mistakes(trained: Any, pairs: Path, tmp_path: Path, command: Command) -
     assert "--to onnx: valid: ctranslate2, huggingface" in refused("--to", "onnx", *given)
     assert "unknown quantization 'int9'" in refused("--to", "ctranslate2", "--quantize", "int9", *given)
     assert "--quantize int8 is for --to ctranslate2" in refused("--to", "huggingface", "--quantize", "int8", *given)
-    assert "its configuration names no such file: give --pairs FILE" in refused("--to", "ctranslate2")
     assert "MarianMT cannot express layers that normalise before" in refused("--to", "huggingface", *given)
     assert "CTranslate2 cannot run a recurrent decoder (luong)" in refused(
         "--to", "ctranslate2", *given, of=recurrent(tmp_path)
@@ -183,13 +198,52 @@ def recurrent(place: Path) -> Path:
 
 
 def test_the_models_own_validation_file(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
-    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model"))
-    config = open_files(folder).config
-    save_config(folder, config.model_copy(update={"data": config.data.model_copy(update={"valid_pairs": pairs})}))
-    assert command("export", folder, tmp_path / "out", "--to", "ctranslate2").code == 0
+    folder = with_data(trained("transformer"), tmp_path / "model", valid_pairs=pairs)
+    done = command("export", folder, tmp_path / "out", "--to", "ctranslate2")
+    assert done.code == 0
+    assert "verifying on the 30 pairs of held-out.tsv, its validation text\n" in done.err
+    pairs.write_text("")
+    empty = command("export", folder, tmp_path / "again", "--to", "ctranslate2").mistake()
+    assert f"its validation file {pairs} is empty: give --pairs" in empty
     pairs.unlink()
     told = command("export", folder, tmp_path / "again", "--to", "ctranslate2").mistake()
     assert f"its validation file {pairs} is not there" in told
+
+
+def test_the_pairs_that_training_held_out(trained: Any, toy_pairs: Path, tmp_path: Path, command: Command) -> None:
+    """The very pairs, also where the text lies elsewhere by now; never others, which the model may have learnt."""
+    folder = trained("transformer")
+    found, which = held_out_pairs(open_files(folder))
+    validated = load_translations(folder)
+    assert validated is not None
+    assert found == [Pair(*pair) for pair in zip(validated.sources, validated.references, strict=True)]
+    assert which == f"the {len(found)} pairs that training held out of letters.tsv"
+    done = command("export", folder, tmp_path / "out", "--to", "ctranslate2")
+    assert done.code == 0, done
+    assert done.err.splitlines()[0] == f"verifying on {which}"
+    assert f"on {len(found)} held-out sentences" in done.out
+
+    moved = Path(shutil.copy(toy_pairs, tmp_path / "moved.tsv"))
+    elsewhere = open_files(with_data(folder, tmp_path / "model", pairs=moved))
+    assert held_out_pairs(elsewhere)[0] == found
+    with moved.open("a") as stream:
+        stream.write("a a a a a\tA A A A A\n")
+    with pytest.raises(SightlineError, match="its training text has changed"):
+        held_out_pairs(elsewhere)
+    moved.unlink()
+    told = command("export", elsewhere.path, tmp_path / "again", "--to", "ctranslate2").mistake()
+    assert f"held-out set, and its training file {moved} is not there: give --pairs FILE" in told
+    shutil.rmtree(elsewhere.path / "checkpoints")
+    told = command("export", elsewhere.path, tmp_path / "again", "--to", "ctranslate2").mistake()
+    assert "no checkpoint to tell what was held out: give --pairs FILE" in told
+
+
+def with_data(model: Path, copy: Path, **files: Path) -> Path:
+    """A copy of a model folder that names other files of data."""
+    shutil.copytree(model, copy)
+    config = open_files(copy).config
+    save_config(copy, config.model_copy(update={"data": config.data.model_copy(update=files)}))
+    return copy
 
 
 def test_an_export_that_loses_too_much(

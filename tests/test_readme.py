@@ -6,12 +6,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sightline.data import bundled
 from sightline.files import read_lines
 from sightline.recipes import RECIPES
+from sightline.tokenizers import MarianTokenizer, SubwordTokenizer, WordTokenizer
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -62,3 +64,14 @@ def test_files_named_in_the_readme_exist() -> None:
     tree = README.split("Text goes through the files")[1].split("```")[1]
     for name in re.findall(r"\b(\w+(?:\.py|/))", tree):
         assert list((root / "sightline").rglob(name.rstrip("/"))), name
+
+
+def test_the_files_of_a_model_folder_are_in_the_readme(trained: Any) -> None:
+    """Of a run as the program leaves it, and of one with a kept conversion and other tokenizers."""
+    section = README.split("## A model is a folder")[1].split("\n## ")[0]
+    named = set(re.findall(r"`([\w.]+)/?`", section))
+    found = {path.name for path in trained("transformer").iterdir()}
+    assert {"config.yaml", "checkpoints", "dropped.json"} <= found
+    assert {Path(name).with_suffix(".spm").name if name.endswith(".vocab") else name for name in found} <= named
+    suffixes = {kind.suffix for kind in (SubwordTokenizer, WordTokenizer, MarianTokenizer)}
+    assert suffixes <= {Path(name).suffix for name in named} | named

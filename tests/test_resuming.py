@@ -102,7 +102,7 @@ def test_a_schedule_that_ends_later_is_told(schedule: str, tmp_path: Path) -> No
         ]
     else:
         assert rates(tmp_path / "run")[:20] == rates(tmp_path / "long")[:20]
-        assert said[1:] == []
+        assert said[1:] == [f"the learning rate is {rates(tmp_path / 'long')[20]:.1e}"]
 
 
 def test_patience_that_is_used_up_is_told(tmp_path: Path) -> None:
@@ -128,7 +128,9 @@ def test_a_time_budget_goes_on_where_its_checkpoint_was(tmp_path: Path) -> None:
     resumed = Run(tmp_path / "run", clock=Clock(tick=0.2, now=99_999.0))  # another day
     checkpoint = latest(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
-    assert going_on(checkpoint, resumed.trainer(**options).config) == ["going on after update 40"]
+    where, rate = going_on(checkpoint, resumed.trainer(**options).config)
+    assert where == "going on after update 40"
+    assert float(rate.removeprefix("the learning rate is ")) == pytest.approx(before[40], rel=0.05)
     result = resumed.trainer(**options).run(resume=True)
     after = rates(tmp_path / "run")
     assert result.reason == "max_minutes"
@@ -265,4 +267,27 @@ def test_a_rate_that_is_not_known_is_not_compared(tmp_path: Path) -> None:
     state = {"step": 5, "seconds": 1.0, "waited": 0}
     path = save_checkpoint(tmp_path, 5, model, optimizer, {"state": state})
     config = TrainingConfig(max_steps=10, learning_rate=0.1, warmup=1)
-    assert going_on(path, config) == ["going on after update 5"]
+    assert going_on(path, config) == ["going on after update 5", "the learning rate is 4.1e-02"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"max_steps": 101}, ["is 0.0e+00", "next to none"]),
+        ({"max_steps": 104}, ["goes up from 0.0e+00 to 2.1e-04: the cosine schedule now ends at update 104", "none"]),
+        ({"max_steps": 104, "schedule": "linear"}, ["goes up from 0.0e+00 to 2.9e-03: the linear schedule"]),
+        ({"max_steps": 200}, ["goes up from 0.0e+00 to 5.0e-02: the cosine schedule now ends at update 200"]),
+        ({"max_steps": 101, "schedule": "constant"}, ["is 1.0e-01"]),
+        ({"max_steps": 40_000, "warmup": 30_000}, ["is 3.4e-04"]),  # it will rise
+    ],
+)
+def test_the_rate_is_told_and_whether_it_is_none(settings: dict[str, Any], told: list[str], tmp_path: Path) -> None:
+    """A few updates after the end of a schedule are made at almost no rate, and change nothing."""
+    model, optimizer = trained()
+    state = {"step": 100, "seconds": 1.0, "waited": 0, "rate": 0.0}
+    path = save_checkpoint(tmp_path, 100, model, optimizer, {"state": state})
+    lines = going_on(path, TrainingConfig(**{"learning_rate": 0.1, "warmup": 1, **settings}))[1:]
+    assert len(lines) == len(told)
+    assert all(part in line for part, line in zip(told, lines, strict=True)), lines
+    assert lines[0].startswith("the learning rate ")
+    assert all("the highest being 1.0e-01" in line and line.endswith("--more-steps 100") for line in lines[1:])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,22 @@ def test_it_learns_and_tells(tmp_path: Path) -> None:
     assert training[0]["perplexity"] == pytest.approx(math.exp(training[0]["nll"]))
     assert training[0]["loss"] == training[0]["cross_entropy"] != training[0]["nll"]
     assert training[0]["learning_rate"] == pytest.approx(schedule(run.trainer(max_steps=150).config).rate(10))
+
+
+def test_the_loss_that_is_shown_is_the_one_that_validation_tells(tmp_path: Path) -> None:
+    """Not what is minimised: a smoothed loss beside a plain one looks like a model that does better on unseen text."""
+    seen: list[float] = []
+
+    class Told(Silent):
+        def update(self, report: Report) -> None:
+            seen.append(report.loss)
+
+    trainer = (run := Run(tmp_path)).trainer(log_every=1)
+    trainer.host = replace(trainer.host, progress=Told())
+    trainer.run()
+    lines = [line for line in run.lines() if line["kind"] == "training"]
+    assert seen == pytest.approx([line["nll"] for line in lines])
+    assert seen != pytest.approx([line["loss"] for line in lines])
 
 
 def stopped_at(step: int, how: str) -> Callable[[int], None]:

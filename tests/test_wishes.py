@@ -113,6 +113,10 @@ def test_the_command_line(trained: Any, command: Command, tmp_path: Path) -> Non
     assert [row.split(" ||| ")[0] for row in samples] == ["0", "0", "1", "1", "2", "2"]
     checked = [json.loads(row) for row in command(*line, "--check", "--json").out.splitlines()]
     assert all("flags" in row for row in checked)
+    alone = command(*line, "--check")
+    assert (alone.code, alone.out) == (0, command(*line).out)
+    assert alone.err == "--check: what it finds is told in JSON only: add --json\n"
+    assert command(*line, "--retry").err == ""
     assert command(*line, "--strategy", "mbr", "--beam", 4).code == 0
     assert "leave out" in command(*line, "--live", "--json").mistake()
     assert "no terms in it" in command(*line, "--glossary", write_lines(tmp_path / "empty.tsv", ["# none"])).mistake()

@@ -18,19 +18,19 @@ whole vocabulary: `token_log_probs` knows no shortlist.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sightline.data import ordered_batches
 from sightline.engines.base import Ids, Task, Watch
+from sightline.engines.batching import BATCH_TOKENS, ahead, in_batches
 from sightline.engines.differences import refusal, steered
+from sightline.engines.found import Found, needed, penalty
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
@@ -40,39 +40,8 @@ from sightline.interop.weights import number
 from sightline.performance import available_processors
 from sightline.text import BOS, EOS, PAD
 
-# Tokens of a batch, times the beam: small enough to stay in a core's cache, and many batches keep all cores busy.
-BATCH_TOKENS = 2_000
-# The last batches are cut into so many smaller ones, of no fewer rows than this.
-LAST_BATCHES, LAST_PARTS, LAST_ROWS = 2, 4, 8
-BATCHES_A_WORKER = 3
 # CTranslate2 stops early, by a rule of its own, when there is no length penalty: this one is none in all but name.
 NO_PENALTY = 1e-30
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Found:
-    """A hypothesis as CTranslate2 gives it: ids with their end symbol if there is one, score, attention rows."""
-
-    ids: list[int]
-    score: float
-    attention: list[list[float]] | None
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has come to its end."""
-        return self.ids[-1:] == [EOS]
-
-    def begins(self, ids: Ids) -> bool:
-        """Whether these are its first ids."""
-        return self.ids[: len(ids)] == list(ids)
-
-    def cut(self, limit: int) -> Found:
-        """No more than so many tokens of it, its end symbol not counted."""
-        if len(self.ids) - self.finished <= limit:
-            return self
-        return replace(self, ids=self.ids[:limit], attention=None if self.attention is None else self.attention[:limit])
 
 
 class CTranslate2Engine:
@@ -141,11 +110,11 @@ class CTranslate2Engine:
         if task.requests:
             limits = [max(limit, len(one.prefix)) for limit, one in zip(limits, task.requests, strict=True)]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        batches = _batches(lengths, max(1, BATCH_TOKENS // options.width))
+        batches = in_batches(lengths, max(1, BATCH_TOKENS // options.width))
         found = self._found(sources, batches, limits, task, watch)
         if any(phrase[0] == BOS for phrase in options.forbidden):
             found |= self._begun_otherwise(sources, found, limits, task)
-        every = [[_hypothesis(one, options) for one in found[index]] for index in range(len(sources))]
+        every = [[one.hypothesis(options) for one in found[index]] for index in range(len(sources))]
         # What a shortlist leaves out is missing from each hypothesis's score, and not the same of all.
         inexact = steered(options, task.requests) or (self.shortlisted and options.n_best > 1)
         return self._scored(sources, every, options) if task.token_scores or inexact else every
@@ -162,7 +131,7 @@ class CTranslate2Engine:
             return list(self.translator.score_batch(sources, targets, max_input_length=0, asynchronous=True))
 
         done: dict[int, list[float]] = {}
-        for part, results in _ahead(batches, start):
+        for part, results in ahead(batches, start):
             done.update(zip(part, (list(result.result().log_probs) for result in results), strict=True))
         return [done[index] for index in range(len(pairs))]
 
@@ -188,7 +157,7 @@ class CTranslate2Engine:
         """
         options = replace(task.options, strategy="greedy", n_best=1) if greedy else task.options
         beam = options.width
-        enough = _enough(options, most) + (beam if every and beam > 1 else 0)
+        enough = needed(options, most) + (beam if every and beam > 1 else 0)
         alpha = options.alpha if options.length_penalty == "average" else 0.0
         prefixes = [list(task.requests[index].prefix) for index in part] if task.requests else []
         never = [(PAD,), (BOS,), *(phrase for phrase in options.forbidden if phrase[0] != BOS)]
@@ -260,7 +229,7 @@ class CTranslate2Engine:
             return self._start(sources, part, most, task, every), first
 
         found: dict[int, list[Found]] = {}
-        for part, (results, first) in _ahead(batches, start):
+        for part, (results, first) in ahead(batches, start):
             rows = [one.result().attention[0][0] for one in first] if mend else [None] * len(part)
             for index, result, row in zip(part, results, rows, strict=True):
                 found[index] = self._read(result.result(), row)
@@ -329,61 +298,10 @@ class CTranslate2Engine:
                 # What was cut never came to predict its end.
                 values = values if one.finished else values[:-1]
                 total = math.fsum(values)
-                score = total / _penalty(len(values), options)
+                score = total / penalty(len(values), options)
                 scored.append(replace(one, score=score, log_prob=total, token_log_probs=values))
             result.append(sorted(scored, key=lambda one: (not one.finished, -one.score)))
         return result
-
-
-def _batches(lengths: NDArray[np.int64], batch_tokens: int) -> list[list[int]]:
-    """Indices of sources in batches, the longest first and the last ones small, so that all workers end together."""
-    parts = ordered_batches(lengths, batch_tokens)
-    last = [
-        piece
-        for part in parts[:LAST_BATCHES]
-        for piece in np.array_split(part, max(1, min(LAST_PARTS, len(part) // LAST_ROWS)))
-    ]
-    return [part.tolist() for part in reversed([*last, *parts[LAST_BATCHES:]])]
-
-
-def _ahead(batches: list[list[int]], start: Callable[[list[int]], T]) -> Iterator[tuple[list[int], T]]:
-    """Each batch with what was started for it: several at a time, so that no worker waits for the next.
-
-    Not all at once, since whoever interrupts has to wait until what was started has ended.
-    """
-    waiting: deque[tuple[list[int], T]] = deque()
-    for part in batches:
-        waiting.append((part, start(part)))
-        if len(waiting) > BATCHES_A_WORKER * available_processors():
-            yield waiting.popleft()
-    yield from waiting
-
-
-def _hypothesis(found: Found, options: SearchOptions) -> Hypothesis:
-    # Of GNMT's penalty CTranslate2 knows nothing: it gives the sum.
-    divided = options.length_penalty == "average"
-    total = found.score * (_penalty(len(found.ids), options) if divided else 1.0)
-    return Hypothesis(
-        tokens=found.ids[:-1] if found.finished else found.ids,
-        score=total / _penalty(len(found.ids), options),
-        log_prob=total,
-        token_log_probs=[],
-        weights=None if found.attention is None else np.array(found.attention, dtype=np.float32),
-        finished=found.finished,
-    )
-
-
-def _enough(options: SearchOptions, most: int) -> int:
-    """How many finished hypotheses end a search; of `most` steps none can finish more than its beam has."""
-    wanted = {"first": options.n_best, "enough": options.width * options.patience, "hopeless": math.inf}
-    return max(options.n_best, math.ceil(min(wanted[options.stopping], options.width * most)))
-
-
-def _penalty(length: int, options: SearchOptions) -> float:
-    """What `length_penalty` divides the log-probability of so many predictions by: see `search/processors.py`."""
-    if options.length_penalty == "gnmt":
-        return float(((5 + length) / 6) ** options.alpha)
-    return float(max(length, 1) ** options.alpha) if options.length_penalty == "average" else 1.0
 
 
 def _read_unless_utf8(folder: Path) -> dict[str, bytes] | None:

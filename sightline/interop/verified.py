@@ -27,7 +27,7 @@ from sightline.interop.shortlist import Shortlist
 from sightline.readers import Pair
 from sightline.significance import Comparison, compare
 from sightline.tokenizers import EOS
-from sightline.translator import Translator, load
+from sightline.translator import CHOOSE_HEAD, Translator, load
 
 Decoder = Callable[[Sequence[str], Watch], list[tuple[str, list[int]]]]
 """Lines to texts and token ids; it tells of each line that is done."""
@@ -161,6 +161,8 @@ def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], wat
     expected = _decode(_translations(original), sources, files.path / WEIGHTS, watch)
     if to == "ctranslate2":
         exported = load(output, engine="ctranslate2")
+        if not exported.engines.aligns(exported.config.alignment):
+            notes.append(f"alignments: none, since CTranslate2 tells the weights of a single layer: {CHOOSE_HEAD}")
         found = _decode(_translations(exported), sources, output / ctranslate2.MODEL, watch)
     else:
         from sightline.interop.transformers import Generator

@@ -34,7 +34,7 @@ from sightline.training.ranks import Alone, Ranks, rank_seed
 from sightline.training.resume import check_settings
 from sightline.training.schedules import schedule
 from sightline.training.side_by_side import Workers
-from sightline.training.update import Backward, backward, gradient_norm, may_step, suspects, token_count
+from sightline.training.update import Backward, backward, gradient_norm, may_step, plain_loss, suspects, token_count
 
 __all__ = ["Data", "Host", "Result", "State", "Trainer", "Validation", "Window", "build_optimizer"]
 
@@ -243,7 +243,8 @@ class Trainer:
         found = self._backward(batches)
         norm = gradient_norm(self._parameters, self.config.clip)
         # The only wait for the device in an update.
-        loss, length, *each = torch.stack([value.float() for value in (found.objective, norm, *found.each)]).tolist()
+        told = (found.objective, plain_loss(found), norm, *found.each)
+        loss, plain, length, *each = torch.stack([value.float() for value in told]).tolist()
         if may_step(loss, length):
             self.optimizer.step()
             state.skipped_in_a_row = 0
@@ -257,7 +258,7 @@ class Trainer:
         self.optimizer.zero_grad()
         tokens = self.ranks.settle(token_count(batches))
         state.tokens += tokens
-        self._account(tokens, started, loss, rate)
+        self._account(tokens, started, plain, rate)
 
     def _skip(self, indices: Sequence[int]) -> None:
         """A loss or gradient that is no number must not reach the weights; if it stays, training has failed."""

@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Report:
-    """One update: `elapsed` seconds since training began, `tokens` a second, the loss and the learning rate."""
+    """One update: `elapsed` seconds since training began, the loss as a validation tells it, rate, tokens a second."""
 
     step: int
     epoch: int

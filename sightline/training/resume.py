@@ -35,6 +35,9 @@ MAY_CHANGE = (
     "training.timeout_minutes",
 )
 
+# Below this share of the highest learning rate hardly a weight moves.
+NEXT_TO_NONE = 0.01
+
 
 # Settings
 
@@ -92,7 +95,7 @@ def steps_done(output: Path) -> int:
 
 
 def going_on(checkpoint: Path, config: TrainingConfig, ranks: int = 1) -> list[str]:
-    """What a person should know before the run goes on: where it stands, whether it is over, whether the rate jumps."""
+    """What a person should know before the run goes on: where it stands, whether it is over, how fast it learns."""
     values = read_trainer(checkpoint)
     state = values["state"]
     step, seconds = int(state["step"]), float(state["seconds"])
@@ -108,21 +111,27 @@ def going_on(checkpoint: Path, config: TrainingConfig, ranks: int = 1) -> list[s
         used = told_minutes(config.max_minutes)
         lines.append(f"its {used} are used up; go on with more, counted from the first start, such as {more}")
     else:
-        lines += _jump(step, seconds, state.get("rate"), config)
+        lines += _rate(step, seconds, state.get("rate"), config)
     return lines
 
 
-def _jump(step: int, seconds: float, before: float | None, config: TrainingConfig) -> list[str]:
-    """A line about a rate that rises because the end of its schedule has moved."""
-    rate = schedule(config).rate(step + 1, seconds)
-    if config.schedule not in ("cosine", "linear") or before is None or step < (config.warmup or 0):
-        return []
-    if rate <= 1.1 * before:
-        return []
-    end = "the new limit" if config.max_steps is None else f"update {config.max_steps:,}"
-    return [
-        f"the learning rate goes up from {before:.1e} to {rate:.1e}: the {config.schedule} schedule now ends at {end}"
-    ]
+def _rate(step: int, seconds: float, before: float | None, config: TrainingConfig) -> list[str]:
+    """The rate that it goes on with: whether it rises since the schedule ends later now, whether it is next to none."""
+    planned = schedule(config)
+    rate = planned.rate(step + 1, seconds)
+    lines = [f"the learning rate is {rate:.1e}"]
+    if not planned.falls_to_zero or planned.warming(step, seconds):
+        return lines
+    if before is not None and rate > 1.1 * before:
+        end = "the new limit" if config.max_steps is None else f"update {config.max_steps:,}"
+        risen = f"goes up from {before:.1e} to {rate:.1e}"
+        lines = [f"the learning rate {risen}: the {planned.kind} schedule now ends at {end}"]
+    if rate < NEXT_TO_NONE * planned.peak:
+        lines.append(
+            f"that is next to none, the highest being {planned.peak:.1e}: little will be learnt until the end; "
+            f"for more, let it end later, as with --more-steps {step}"
+        )
+    return lines
 
 
 # Files
@@ -137,14 +146,19 @@ def places(given: DataConfig, found: DataConfig) -> dict[str, str]:
     return {str(name): os.path.abspath(file) for name, file in zip(names, files, strict=True)}
 
 
+def find_file(file: Path, known: Mapping[str, str]) -> Path | None:
+    """Where a file is that a run has read: where its checkpoint noted it, else under the same name from here."""
+    return next((path for path in (Path(known.get(str(file), file)), file) if path.exists()), None)
+
+
 def find_files(data: DataConfig, checkpoint: Path) -> DataConfig:
     """`data` with files that exist: those that the run of `checkpoint` has read, else the same names from here."""
     known: dict[str, str] = read_trainer(checkpoint).get("files", {})
 
     def find(file: Path) -> Path:
-        noted = Path(known.get(str(file), file))
-        existing = next((path for path in (noted, file) if path.exists()), None)
+        existing = find_file(file, known)
         if existing is None:
+            noted = Path(known.get(str(file), file))
             where = "not found" if noted == file else f"not found, neither here nor at {noted}, where it was"
             keys = [name for name, value in data.model_dump().items() if value == file]
             mend = f" with --{keys[0].replace('_', '-')} FILE" if keys else ", by --set data.…"

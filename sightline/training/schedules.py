@@ -81,6 +81,15 @@ class Schedule:
         decay = cosine if self.kind == "cosine" else linear
         return decay(step, self.peak, self.warmup, used)
 
+    @property
+    def falls_to_zero(self) -> bool:
+        """Whether the rate ends at zero with the budget, and so depends on where that ends."""
+        return self.kind in ("cosine", "linear")
+
+    def warming(self, step: int, elapsed: float = 0.0) -> bool:
+        """Whether the rate still rises after update `step`."""
+        return self._warmed(step, elapsed) < self.warmup
+
     def _warmed(self, step: int, elapsed: float) -> int:
         """The update that warm-up has reached: `step`, or a later one where the time for warm-up runs out."""
         if self.max_seconds is None or step >= self.warmup:

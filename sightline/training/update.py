@@ -76,6 +76,11 @@ def backward(
     return Backward(detached(losses), total.detach(), each)
 
 
+def plain_loss(found: Backward) -> Tensor:
+    """The unsmoothed loss, which validations tell too, of models that give it; else what is minimised."""
+    return objective(found.losses, {"nll": 1.0}) if "nll" in found.losses else found.objective
+
+
 def added(all_losses: Sequence[Losses]) -> Summed:
     """Sums and counts of several batches together."""
     result: Summed = dict(all_losses[0])

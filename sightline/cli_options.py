@@ -1,0 +1,43 @@
+"""Options and arguments that several commands have, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
+]
+
+# Text to work on.
+Source = Annotated[Path | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst).")]
+Target = Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")]
+Pairs = Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")]
+
+# Text to train on, and to validate with.
+Sources = Annotated[
+    list[Path] | None,
+    typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
+]
+Targets = Annotated[list[Path] | None, typer.Option(help="Target sentences, line by line the same.", metavar="FILE")]
+PairFiles = Annotated[
+    list[Path] | None,
+    typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
+]
+ValidSource = Annotated[Path | None, typer.Option(help="Validation sources (else some pairs are held out).")]
+ValidTarget = Annotated[Path | None, typer.Option(help="Validation targets.")]
+ValidPairs = Annotated[Path | None, typer.Option(help="Validation pairs in one file.")]
+Assign = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="A key of the configuration, such as training.seed=2; repeatable.",
+        metavar="SECTION.KEY=VALUE",
+    ),
+]
+
+# Measures.
+Tokenize = Annotated[str, typer.Option(help="sacreBLEU's tokenizer; `none` for tokenised text.")]
+GoldFromOne = Annotated[bool, typer.Option("--gold-from-one", help="The positions in --gold count from 1, not from 0.")]
