@@ -17,7 +17,9 @@ from benchmarks.speed.turns import Turns
 from sightline.batch import Batch
 from sightline.config import RunConfig, build_config
 from sightline.data import EncodedPairs, Side
-from sightline.models import build_model, parameter_count
+from sightline.folder import WEIGHTS
+from sightline.interop import marian, weights
+from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.performance import threads, tune_allocator
 from sightline.text import Sizes
 from sightline.training.loop import Host, Trainer, Validation
@@ -81,6 +83,18 @@ def configuration(job: Job) -> RunConfig:
     return build_config({"model": model, "training": training}, recipe)
 
 
+def begin_as_marian(model: EncoderDecoder, config: RunConfig, folder: Path) -> None:
+    """Takes up the weights that MarianMT began with, to learn what it learns.
+
+    Its output layer has no bias to learn, and padding's row of the table is there as any other.
+    """
+    entries: list[int | None] = list(range(model.output.weight.size(0)))
+    theirs = marian.from_marian(weights.read(folder / WEIGHTS), config.model, entries, str(folder))
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in theirs.items()})
+    model.output.bias.requires_grad_(False)
+    model.output.fixed_row = None
+
+
 def train(job: Job, plan: Plan, turns: Turns) -> None:
     """A run without validation or checkpoints, which end a run or interrupt it, and are not training."""
     tune_allocator()
@@ -88,6 +102,8 @@ def train(job: Job, plan: Plan, turns: Turns) -> None:
     config = configuration(job)
     torch.manual_seed(job.seed)
     model = build_model(config.model, Sizes(plan.vocabulary, plan.vocabulary, True), config.training.label_smoothing)
+    if job.start:
+        begin_as_marian(model, config, Path(job.start))
     validation = Validation(lambda model: {"loss": 0.0}, lambda scores: None)
     host = Host(progress=TakingTurns(turns))
     trainer = Trainer(model, PlannedData(plan), validation, config.training, Path(job.folder), host=host)
