@@ -25,6 +25,11 @@ BLOCK = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 RECIPES = ("seq2seq", "bahdanau", "luong", "transformer")
 TRAINED = 30  # letters of the longest string of the copy task's training
 PEERS = {"marian": "MarianMT", "opennmt": "OpenNMT-py", "joeynmt": "JoeyNMT", "sockeye": "Sockeye"}
+OURS = {
+    "sightline": "",
+    "sightline-compiled": " (with `--compile`)",
+    "sightline-input-feeding": " (with input feeding, as the peers')",
+}
 SHOWN = 5  # sentences of the demo
 
 Record = Mapping[str, Any]
@@ -185,12 +190,11 @@ def training_speed(record: Record) -> str:
         contenders = size["contenders"]
         speeds = {name: found["tokens_per_second"] for name, found in contenders.items()}
         fastest = max((name for name in speeds if name in PEERS), key=speeds.__getitem__)
-        for name in (name for name in speeds if name not in PEERS and name.startswith("sightline")):
-            feeding = " (with input feeding, as the peers')" if name != "sightline" else ""
+        for name in (name for name in speeds if name in OURS):
             tuned = contenders[name]["times_tuned_loop"]
             rows.append(
                 [
-                    size["what"] + feeding,
+                    size["what"] + OURS[name],
                     f"{speeds[name]:,.0f}",
                     f"{PEERS[fastest]}: {speeds[fastest]:,.0f}",
                     f"**{contenders[name]['times_fastest_peer']:.2f}**",

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from sightline.attention.capture import capture
 from sightline.errors import SightlineError
+from sightline.training.checkpoint_names import CHECKPOINTS
 from sightline.training.compiling import check_compiler, compile_layers
 from tests.commands import RECIPES, Command, settings
 from tests.conftest import random_batch, small_model
 
 BATCHES = [random_batch([5, 3, 4], [4, 6, 2], seed=1), random_batch([7, 2, 3, 3], [5, 5, 1, 4], seed=2)]
 
+
+def no_compiler() -> bool:
+    try:
+        check_compiler("cpu")
+    except SightlineError:
+        return True
+    return False
+
+
+needs_compiler = pytest.mark.skipif(no_compiler(), reason="there is no C++ compiler")
 
 def gradients(model: torch.nn.Module, number: int) -> tuple[torch.Tensor, ...]:
     loss = model.loss(BATCHES[number])["cross_entropy"]
@@ -37,6 +50,7 @@ def test_bfloat16_products_are_near(recipe: str) -> None:
     assert far < 0.05**2 * whole
 
 
+@needs_compiler
 @pytest.mark.filterwarnings("default")  # of torch about itself, while it loads its compiler
 def test_compiled_layers_give_the_same() -> None:
     """In two shapes, values and gradients to float32's tolerance; looked at, the model runs uncompiled."""
@@ -53,6 +67,24 @@ def test_compiled_layers_give_the_same() -> None:
     torch.testing.assert_close(dict(maps), dict(plain))
 
 
+@needs_compiler
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_run_goes_on_where_it_was(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
+    """With dropout, whose random numbers compiled layers draw from torch's generator. Its last checkpoint is lost."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    changes = ["model.dropout=0.3", "data.batch_tokens=100", "training.save_every=2", "training.keep_last=2"]
+    given = [*settings(), *(part for change in changes for part in ("--set", change))]
+    done = command("train", "--pairs", toy_pairs, "--output", whole, "--compile", "--max-steps", 4, *given)
+    assert done.code == 0, done.err
+    shutil.copytree(whole, parts)
+    shutil.rmtree(parts / CHECKPOINTS / "step-0000004")
+    done = command("train", "--output", parts, "--resume")
+    assert "going on after update 2" in done.err, done.err
+    files = [path / CHECKPOINTS / "step-0000004" / "model.safetensors" for path in (whole, parts)]
+    one, other = (safetensors.torch.load_file(file) for file in files)
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
 def test_what_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SightlineError, match="nothing to compile"):
         compile_layers(small_model("bahdanau"))
@@ -61,6 +93,12 @@ def test_what_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SightlineError, match=r"needs a C\+\+ compiler \(g\+\+ or clang\+\+ or cl\)"):
         check_compiler("cpu")
     check_compiler("cuda")
+
+
+def test_compiled_code_takes_a_batch_in_one_part(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
+    given = ["--compile", "--set", "training.workers=2", "--max-steps", 2, *settings()]
+    done = command("train", "--pairs", toy_pairs, "--output", tmp_path / "run", *given)
+    assert "training.compile takes a batch in one part" in done.last_word()
 
 
 def test_an_estimate_makes_nothing(command: Command, toy_pairs: Path, tmp_path: Path) -> None:

@@ -127,12 +127,14 @@ def test_the_speed_table_by_hand() -> None:
         return {"tokens_per_second": speed, "times_fastest_peer": times, "times_tuned_loop": tuned}
 
     tiny = {"sightline": one(5000.4, 2.5, 1.6), "marian": one(1900), "marian-tuned": one(3000), "sockeye": one(2000)}
+    tiny["sightline-compiled"] = one(5500, 2.75, 1.8)
     rnn = {"sightline": one(2600, 1.9), "sightline-input-feeding": one(2500, 1.8), "joeynmt": one(1400)}
     settings = {"rounds": 9, "batch_tokens": 4096, "threads": 2}
     sizes = {"tiny": {"what": "Transformer", "contenders": tiny}, "rnn": {"what": "GRUs", "contenders": rnn}}
     told = readme_tables.training_speed({"command": "python x", "settings": settings, "sizes": sizes})
-    assert told.splitlines()[-3:] == [
+    assert told.splitlines()[-4:] == [
         "| Transformer | 5,000 | Sockeye: 2,000 | **2.50** | 1.60 |",
+        "| Transformer (with `--compile`) | 5,500 | Sockeye: 2,000 | **2.75** | 1.80 |",
         "| GRUs | 2,600 | JoeyNMT: 1,400 | **1.90** | - |",
         "| GRUs (with input feeding, as the peers') | 2,500 | JoeyNMT: 1,400 | **1.80** | - |",
     ]

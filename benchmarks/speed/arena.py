@@ -36,7 +36,7 @@ class Field:
         """Goes on without it, if that makes sense."""
         if contender.name in self.workers:
             self.workers.pop(contender.name).close()
-        if contender.adaptor in INDISPENSABLE:
+        if contender.name in INDISPENSABLE:
             raise Failed(f"{contender.name}: {why}")
         self.skipped[contender.name] = why
 
@@ -59,6 +59,7 @@ class Arena:
             threads=self.threads,
             tuned=contender.tuned,
             input_feeding=contender.input_feeding,
+            compiled=contender.compiled,
         )
 
     @contextmanager

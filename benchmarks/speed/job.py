@@ -56,6 +56,7 @@ class Job:
     threads: int
     tuned: bool = False
     input_feeding: bool = False
+    compiled: bool = False
     start: str = ""
     dropout: float = 0.1
     norm_position: str = "pre"

@@ -32,7 +32,7 @@ def begin(config: RunConfig, output: Path, show: bool, say: Say) -> Prepared:
     """The data of a new run in `output`, a folder that must be free; torch is imported at the same time."""
     Thread(target=_import_quietly, args=["torch"], daemon=True).start()
     check_free(output)
-    check_metric(config)
+    check_training(config)
     return gather(config, output, False, show, say)
 
 
@@ -59,9 +59,12 @@ def gather(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -
     return prepared
 
 
-def check_metric(config: RunConfig) -> None:
-    """What the first validation would stumble over, told before anything is read."""
+def check_training(config: RunConfig) -> None:
+    """What a run would stumble over later, told before anything is read."""
     training = config.training
+    if training.compile and (training.workers or 1) > 1:
+        # Compiled dropout knows one stream of random numbers, not one for each part.
+        raise SightlineError("training.compile takes a batch in one part: set training.workers to 1 or leave it out")
     metrics.check_tokenizer(training.bleu_tokenize)
     if training.tensorboard:
         check_tensorboard()

@@ -37,7 +37,7 @@ from sightline.training.averages import average_losses
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.compiling import compile_layers
 from sightline.training.loop import Host, Result, Trainer, Validation
-from sightline.training.material import check_metric, gather
+from sightline.training.material import check_training, gather
 from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
@@ -108,7 +108,7 @@ def _train(
     prepared: Prepared | None,
 ) -> Trained:
     checkpoint, files = _beginning(output, config, resume, ranks)
-    check_metric(config)
+    check_training(config)
     if prepared is None:
         read = config.model_copy(update={"data": files})
         prepared = ranks.in_turn(lambda: gather(read, output, resume or not ranks.first, host is not None, say))
@@ -122,9 +122,7 @@ def _train(
     if checkpoint is not None:
         check_settings(checkpoint, settings)
     torch.manual_seed(config.training.seed)
-    model = _build(config, tokenizers)
-    if config.training.compile:
-        compile_layers(model)
+    model = built(config, tokenizers)
     ranks.on_first(lambda: save_config(output, config))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
     for line in [_summary(config, model, ranks.size), *before]:
@@ -207,13 +205,17 @@ def _beginning(output: Path, config: RunConfig, resume: bool, ranks: Ranks) -> t
     return found, find_files(config.data, found)
 
 
-def _build(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
+def built(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
+    """A run's model as it trains, with random weights: in its precision, its layers compiled if so wished."""
+    training = config.training
     try:
-        model = build_model(config.model, tokenizers.sizes, config.training.label_smoothing)
-        model.precision = torch.bfloat16 if config.training.precision == "bfloat16" else torch.float32
-        return model
+        model = build_model(config.model, tokenizers.sizes, training.label_smoothing)
     except RuntimeError:  # torch's, when it gets no memory
         raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
+    model.precision = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+    if training.compile:
+        compile_layers(model)
+    return model
 
 
 class Scorer:

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 import sightline
 from benchmarks.speed.job import Job
 from benchmarks.speed.plan import Plan
-from benchmarks.speed.turns import Turns
+from benchmarks.speed.turns import Missing, Turns
 from sightline.batch import Batch
 from sightline.config import RunConfig, build_config
 from sightline.data import EncodedPairs, Side
+from sightline.errors import SightlineError
 from sightline.folder import WEIGHTS
 from sightline.interop import marian, weights
 from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.performance import threads, tune_allocator
 from sightline.text import Sizes
+from sightline.training.compiling import compile_layers
 from sightline.training.loop import Host, Trainer, Validation
 from sightline.training.progress import Report, Silent
 
@@ -67,7 +69,8 @@ def configuration(job: Job) -> RunConfig:
         "epsilon": job.epsilon,
         "label_smoothing": job.smoothing,
         "clip": job.clip,
-        "workers": job.threads,
+        "compile": job.compiled,
+        "workers": 1 if job.compiled else job.threads,
     }
     if job.is_recurrent:
         recurrent = job.recurrent()
@@ -104,6 +107,11 @@ def train(job: Job, plan: Plan, turns: Turns) -> None:
     model = build_model(config.model, Sizes(plan.vocabulary, plan.vocabulary, True), config.training.label_smoothing)
     if job.start:
         begin_as_marian(model, config, Path(job.start))
+    if job.compiled:
+        try:
+            compile_layers(model)
+        except SightlineError as error:
+            raise Missing(str(error)) from None
     validation = Validation(lambda model: {"loss": 0.0}, lambda scores: None)
     host = Host(progress=TakingTurns(turns))
     trainer = Trainer(model, PlannedData(plan), validation, config.training, Path(job.folder), host=host)
