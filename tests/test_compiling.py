@@ -11,9 +11,11 @@ import safetensors.torch
 import torch
 
 from sightline.attention.capture import capture
+from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.training.checkpoint_names import CHECKPOINTS
 from sightline.training.compiling import check_compiler, compile_layers
+from sightline.training.run import slow_precision
 from tests.commands import RECIPES, Command, settings
 from tests.conftest import random_batch, small_model
 
@@ -48,6 +50,18 @@ def test_bfloat16_products_are_near(recipe: str) -> None:
     far = sum(float(((one - other) ** 2).sum()) for one, other in zip(rough[1:], exact[1:], strict=True))
     whole = sum(float((value**2).sum()) for value in exact[1:])
     assert far < 0.05**2 * whole
+
+
+@pytest.mark.parametrize(("known", "told"), [({"avx2": True}, 1), ({"avx2": True, "amx_bf16": True}, 0), ({}, 0)])
+def test_bfloat16_without_hardware_for_it_is_told(
+    known: dict[str, bool], told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the processor has it, nor where torch does not know."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    config = build_config({"training": {"precision": "bfloat16"}}, "transformer")
+    lines = slow_precision(config, torch.device("cpu"))
+    assert ["slower than in float32" in line for line in lines] == [True] * told
+    assert slow_precision(build_config({}, "transformer"), torch.device("cpu")) == []
 
 
 @needs_compiler

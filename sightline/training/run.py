@@ -29,7 +29,7 @@ from sightline.folder import (
 )
 from sightline.limits import most_tokens
 from sightline.models import EncoderDecoder, build_model, parameter_count
-from sightline.performance import threads, tune_allocator
+from sightline.performance import has_bfloat16, threads, tune_allocator
 from sightline.preparing import Prepared
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
@@ -125,7 +125,7 @@ def _train(
     model = built(config, tokenizers)
     ranks.on_first(lambda: save_config(output, config))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
-    for line in [_summary(config, model, ranks.size), *before]:
+    for line in [_summary(config, model, ranks.size), *slow_precision(config, ranks.device), *before]:
         say(line)
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
@@ -217,6 +217,13 @@ def built(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
         compile_layers(model)
     return model
 
+
+def slow_precision(config: RunConfig, device: torch.device) -> list[str]:
+    """A line about bfloat16 where the hardware does not have it."""
+    if config.training.precision != "bfloat16" or has_bfloat16(device.type) is not False:
+        return []
+    what = "GPU" if device.type == "cuda" else "processor"
+    return [f"training.precision = bfloat16: this {what} cannot multiply in it, so training will be slower than in float32"]
 
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
