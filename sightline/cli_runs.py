@@ -10,7 +10,7 @@ import typer
 
 from sightline.console import program, say
 from sightline.errors import SightlineError
-from sightline.launch import launched
+from sightline.launch import launched, speaks
 
 if TYPE_CHECKING:
     from sightline.config import RunConfig
@@ -85,7 +85,9 @@ def train(
     if estimate:
         from sightline.training.estimate import estimated
 
-        print(estimated(chosen, say))
+        found = estimated(chosen, say)
+        if speaks():
+            print(found)
         return
     run_training(chosen, output, resume)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -13,8 +14,10 @@ import torch
 from sightline.attention.capture import capture
 from sightline.config import build_config
 from sightline.errors import SightlineError
+from sightline.training import run
 from sightline.training.checkpoint_names import CHECKPOINTS
 from sightline.training.compiling import check_compiler, compile_layers
+from sightline.training.estimate import reckoned
 from sightline.training.run import slow_precision
 from tests.commands import RECIPES, Command, settings
 from tests.conftest import random_batch, small_model
@@ -116,14 +119,53 @@ def test_compiled_code_takes_a_batch_in_one_part(command: Command, toy_pairs: Pa
 
 
 def test_an_estimate_makes_nothing(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    done = command("train", "--pairs", toy_pairs, "--output", run, "--estimate", "--max-steps", 50, *settings())
+    output = tmp_path / "run"
+    done = command("train", "--pairs", toy_pairs, "--output", output, "--estimate", "--max-steps", 50, *settings())
     assert done.code == 0, done.err
-    assert not run.exists()
+    assert not output.exists()
     told = dict(re.findall(r"^(.+?)  +([\d,]+)", done.out, flags=re.MULTILINE))
     assert list(told) == ["pairs", "parameters", "memory", "updates an epoch", "target tokens/s", "the whole run"]
     assert told["the whole run"] == "50"
     assert int(told["pairs"]) < 400
-    trained = command("train", "--pairs", toy_pairs, "--output", run, "--max-steps", 2, *settings())
+    trained = command("train", "--pairs", toy_pairs, "--output", output, "--max-steps", 2, *settings())
     assert f"{told['parameters']} parameters" in trained.err
-    assert f"{told['pairs']} training pairs" in (run / "README.md").read_text()
+    assert f"{told['pairs']} training pairs" in (output / "README.md").read_text()
+
+
+def test_an_estimate_builds_what_the_run_would(
+    command: Command, toy_pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its precision and its compiled layers, and one validation as the run makes them."""
+    compiled: list[torch.dtype] = []
+    lengths: list[int] = []
+    search = run.greedy_search
+
+    def searched(*given: Any) -> Any:
+        found = search(*given)
+        lengths.extend(len(hypothesis.tokens) for hypothesis in found)
+        return found
+
+    monkeypatch.setattr(run, "compile_layers", lambda model: compiled.append(model.precision))
+    monkeypatch.setattr(run, "greedy_search", searched)
+    given = ["--compile", "--max-steps", 50, *settings(), "--set", "training.precision=bfloat16"]
+    done = command("train", "--pairs", toy_pairs, "--output", tmp_path / "run", "--estimate", *given)
+    assert done.code == 0, done.err
+    assert compiled == [torch.bfloat16]
+    assert len(lengths) == 4
+    assert len(set(lengths)) == 1
+    assert lengths[0] > 1
+    assert "of them for 1 validation" in done.out
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"max_steps": 100}, (100, 4)),  # after 30, 60, 90 and 100
+        ({"max_steps": 90, "average": "last"}, (90, 4)),  # and the mean
+        ({"max_minutes": 1}, (24, 1)),  # 2 seconds an update, and 15 / 30 more for its share of a validation
+        ({"max_minutes": 1, "max_steps": 20}, (20, 1)),
+    ],
+)
+def test_what_the_limits_come_to(given: dict[str, Any], expected: tuple[int, int]) -> None:
+    training = build_config({"training": {"validate_every": 30, **given}}, "transformer").training
+    assert reckoned(training, an_update=2.0, validation=15.0) == expected

@@ -232,6 +232,7 @@ class Scorer:
         self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, texts: list[Pair], watch: Watching
     ) -> None:
         self.config, self.tokenizers, self.valid, self.texts, self.watch = config, tokenizers, valid, texts, watch
+        self.options = SearchOptions(beam=1, max_length=most_tokens(config.model)[1])
         # The signature does not depend on what is scored, and a resumed run may have no validation of its own.
         self.signature = metrics.bleu(["a"], ["a"], config.training.bleu_tokenize).signature
 
@@ -255,11 +256,10 @@ class Scorer:
         """The validation texts, translated greedily."""
         count = len(self.texts)
         device = next(model.parameters()).device
-        options = SearchOptions(beam=1, max_length=most_tokens(self.config.model)[1])
         found: dict[int, str] = {}
         for part in ordered_batches(self.valid.source.lengths[:count], self.config.search.batch_tokens):
             batch = Batch(self.valid.batch(part).sources).to(device)
-            for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, options), strict=True):
+            for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, self.options), strict=True):
                 found[index] = self.tokenizers.target.decode(hypothesis.tokens)
         return [found[index] for index in range(count)]
 
