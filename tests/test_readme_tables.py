@@ -141,6 +141,26 @@ def test_the_speed_table_by_hand() -> None:
     assert "medians of 9 alternating rounds on the same batches of 4,096 tokens, 2 threads" in told.replace("\n", " ")
 
 
+def test_the_memory_of_a_large_corpus_by_hand() -> None:
+    def run(updates: int, ended: int, most: int) -> dict[str, Any]:
+        memory = {number: {"own": 600 + number} for number in (1, 150, updates)}
+        before = {"own": 90, "own_with_helpers": 95, "resident": 200}
+        training = {"own": most, "own_with_helpers": most, "resident": most + 400}
+        told = {"peak_megabytes": {"tokenising": before, "training": training}, "megabytes_after_updates": memory}
+        return {"updates": updates, "epochs_ended": ended, **told}
+
+    files = {"train.lines": 30, "train.source.ids": 100, "train.source.offsets": 40, "train.target.ids": 120}
+    runs = {"empty cache": run(20, 0, 900), "full cache": run(300, 2, 1000)}
+    record = {"pairs": 5_000_000, "steps": 300, "command": "python x", "corpus_megabytes": 688}
+    told = readme_tables.big_corpus({**record, "cache_megabytes": files, "runs": runs})
+    about = told.replace("\n", " ")
+    assert "Token ids, 220 MB, and their offsets and line numbers, 70 MB, stay on disk" in about
+    assert "the order of all pairs was made anew 2 times on the way" in about
+    last = "| full cache | 300 | 95 MB | 601 MB | 750 MB | 900 MB | 1,000 MB | 1,400 MB |"
+    assert told.splitlines()[-1] == last
+    assert readme_tables.times(1) == "once"
+
+
 def test_the_start_up_sentence_by_hand() -> None:
     kinds = {kind: {"median": {"the first update": seconds}} for kind, seconds in (("cold", 9.04), ("warm", 3.0))}
     told = readme_tables.startup({"command": "python x", "help": {"median": 0.234}, **kinds}).replace("\n", " ")
