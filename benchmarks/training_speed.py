@@ -7,9 +7,9 @@ waits while the others compute. A peer runs in the Python named by `--peer-pytho
 `SIGHTLINE_PEER_OPENNMT` and so on, else in this one; what is not installed is left out with a line that says so, but
 for MarianMT (`pip install 'sightline[benchmarks]'`), without which there is no comparison. Results go to
 `benchmarks/results/training_speed.json` and `.md`. `--curves 500` also trains for so many updates and puts loss curves
-next to each other: of Sightline and MarianMT from the same initial weights, and of Sightline's RNN and OpenNMT-py's from
-different ones. With `--rounds 0` it does only that, on a machine that may be busy, and puts them into the record that
-is there.
+next to each other: of Sightline and MarianMT from the same initial weights, and of Sightline's RNN and OpenNMT-py's
+from different ones. With `--rounds 0` it does only that, on a machine that may be busy, and puts them into the record
+that is there.
 """
 
 from __future__ import annotations

@@ -59,7 +59,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Decides initial weights, data order and dropout.")] = None,
     compiled: Annotated[
         bool,
-        typer.Option("--compile", help="Compile a Transformer's layers first, a minute or so; faster on some machines."),
+        typer.Option(
+            "--compile", help="Compile a Transformer's layers first, a minute or so; faster on some machines."
+        ),
     ] = False,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Only say what the run would need: size, memory, time.")

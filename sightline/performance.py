@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 # Names and numbers of glibc's malloc.h and of Linux's mman.h.
 M_TRIM_THRESHOLD = -1
@@ -154,5 +154,5 @@ def has_bfloat16(device: str) -> bool | None:
 
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    known = getattr(torch.cpu, "get_capabilities", dict)()
+    known: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(known.get(name, False) for name in _BFLOAT16) if known else None

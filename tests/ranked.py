@@ -153,4 +153,5 @@ def command(folder: Path, output: str, *settings: str, options: Sequence[str] = 
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (several, dying, dying_first, hanging, interrupted)}[sys.argv[1]](Path(sys.argv[2]))
+    scenarios = (several, dying, dying_first, hanging, interrupted)
+    {each.__name__: each for each in scenarios}[sys.argv[1]](Path(sys.argv[2]))

@@ -35,6 +35,7 @@ def no_compiler() -> bool:
 
 needs_compiler = pytest.mark.skipif(no_compiler(), reason="there is no C++ compiler")
 
+
 def gradients(model: torch.nn.Module, number: int) -> tuple[torch.Tensor, ...]:
     loss = model.loss(BATCHES[number])["cross_entropy"]
     return (loss[0], *torch.autograd.grad(loss[0] / loss[1], list(model.parameters())))
@@ -91,10 +92,12 @@ def test_a_compiled_run_goes_on_where_it_was(command: Command, toy_pairs: Path, 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     changes = ["model.dropout=0.3", "data.batch_tokens=100", "training.save_every=2", "training.keep_last=2"]
     given = [*settings(), *(part for change in changes for part in ("--set", change))]
+    torch.compiler.reset()  # as in a process of its own
     done = command("train", "--pairs", toy_pairs, "--output", whole, "--compile", "--max-steps", 4, *given)
     assert done.code == 0, done.err
     shutil.copytree(whole, parts)
     shutil.rmtree(parts / CHECKPOINTS / "step-0000004")
+    torch.compiler.reset()
     done = command("train", "--output", parts, "--resume")
     assert "going on after update 2" in done.err, done.err
     files = [path / CHECKPOINTS / "step-0000004" / "model.safetensors" for path in (whole, parts)]

@@ -271,7 +271,7 @@ def test_the_arena_goes_on_without_one_that_fails(tmp_path: Path, monkeypatch: p
     )
     assert "- opennmt did not take part: ImportError: no onmt" in page
     assert "| 25 | 2.000 | 3.000 |\n| 30 | 1.000 | 2.500 |" in page
-    assert "widest gap is 1.500 (60.00% of the loss), at update 30. Each begins with initial weights of its own" in page
+    assert "widest gap is 1.5 (60.00% of the loss), at update 30. Each begins with initial weights of its own" in page
 
 
 def test_loss_curves_begin_with_marians_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

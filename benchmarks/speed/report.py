@@ -186,13 +186,16 @@ def _curves(curves: Mapping[str, Any]) -> list[str]:
 def _compared(size: str, found: Mapping[str, Any]) -> str:
     """What two curves have in common, and how far apart they are."""
     gap, exact = found["gap"], found.get("without_dropout")
-    told = f"{size}: smoothed training loss, means of {found['window']} updates, on the same batches with the same rate "
-    told += f"of dropout. The widest gap is {gap['largest']:.3f} ({gap['share_of_loss']:.2%} of the loss), at update "
-    told += f"{gap['at_update']}. "
     if exact is None:
-        return told + "Each begins with initial weights of its own kind."
+        start = "Each begins with initial weights of its own kind."
+    else:
+        start = (
+            "Both begin with MarianMT's initial weights and normalise after a sublayer, and Sightline, as MarianMT, "
+            "learns no bias of the output layer. Each draws its own random numbers for dropout; without dropout, the "
+            f"losses of {exact['updates']} updates differ by {exact['largest']:.1g} at most."
+        )
     return (
-        f"{told}Both begin with MarianMT's initial weights and normalise after a sublayer, and Sightline, as MarianMT, "
-        "learns no bias of the output layer. Each draws its own random numbers for dropout; without dropout, the losses "
-        f"of {exact['updates']} updates differ by {exact['largest']:.1g} at most."
+        f"{size}: smoothed training loss, means of {found['window']} updates, on the same batches with the same rate "
+        f"of dropout. The widest gap is {gap['largest']:.2g} ({gap['share_of_loss']:.2%} of the loss), at update "
+        f"{gap['at_update']}. {start}"
     )

@@ -223,7 +223,10 @@ def slow_precision(config: RunConfig, device: torch.device) -> list[str]:
     if config.training.precision != "bfloat16" or has_bfloat16(device.type) is not False:
         return []
     what = "GPU" if device.type == "cuda" else "processor"
-    return [f"training.precision = bfloat16: this {what} cannot multiply in it, so training will be slower than in float32"]
+    return [
+        f"training.precision = bfloat16: this {what} cannot multiply in it, so training will be slower than in float32"
+    ]
+
 
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
