@@ -18,6 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.decoding import goals
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path("benchmarks") / "results"
 PAGES = (Path("README.md"), Path("examples/multi30k/README.md"), Path("docs/decoding/interop.md"))
@@ -209,10 +213,23 @@ def training_speed(record: Record) -> str:
                     f"{PEERS[fastest]}: {speeds[fastest]:,.0f}",
                     f"**{contenders[name]['times_fastest_peer']:.2f}**",
                     "-" if tuned is None else f"{tuned:.2f}",
+                    " / ".join(f"{contenders[one]['megaflop_per_token']:.1f}" for one in (name, fastest)),
                 ]
             )
     heads = ["model", "Sightline", "fastest peer", "times the peer", "times a loop tuned by hand"]
-    return f"{about}\n\n{table(heads, rows, 4)}"
+    return f"{about}\n\n{table([*heads, 'MFLOP a token, ours / theirs'], rows, 5)}"
+
+
+def decoding_speed(record: Record) -> str:
+    """What was wanted of decoding, and what was found."""
+    settings = record["settings"]
+    about = paragraph(
+        f"Decoding, {record['model']}, {settings['threads']} threads, the least over all sets of sentences, medians of "
+        f"{settings['rounds']} alternating rounds, at equal BLEU (`{record['command']}`, [all contenders and "
+        "cases](benchmarks/results/decoding_speed.md)):"
+    )
+    rows = [[row[0], row[1], row[2], row[4]] for row in map(goals.told, record["goals"])]
+    return f"{about}\n\n{table(['times as fast', 'wanted', 'found', 'met'], rows, 3)}"
 
 
 def startup(record: Record) -> str:
@@ -242,6 +259,7 @@ BLOCKS = {
     "multi30k_examples": Block("multi30k_examples.json", multi30k_examples),
     "big_corpus": Block("big_corpus.json", big_corpus),
     "training_speed": Block("training_speed.json", training_speed),
+    "decoding_speed": Block("decoding_speed.json", decoding_speed),
     "startup": Block("startup.json", startup),
 }
 

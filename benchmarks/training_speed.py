@@ -78,7 +78,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--contenders", default=",".join(contender.name for contender in CONTENDERS))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--batches", type=int, default=4, help="updates of a turn")
-    parser.add_argument("--warmup", type=int, default=3, help="updates before the first round, not counted")
+    parser.add_argument("--warmup", type=int, default=8, help="updates before the first round, not counted")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--threads", type=int, help="default: the processors this process may use")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor
@@ -9,15 +10,33 @@ from torch import Tensor
 from sightline.architecture import ModelConfig
 from sightline.attention import scores
 from sightline.attention.clues import Clue, Coverage, LocalFertility, MarkovBias, NeuralCoverage, PositionBias
-from sightline.attention.masks import block_mask
-from sightline.attention.multihead import MultiHeadAttention
+from sightline.attention.hard import OnlineMonotonicAttention, SampledAttention
+from sightline.attention.latent import (
+    ExactAttention,
+    ExactJumpsAttention,
+    ExactMonotonicAttention,
+    LatentAttention,
+    SegmentAttention,
+)
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Memory
+from sightline.choices import SUMMED
+from sightline.copying import (
+    AttentionPointer,
+    Copyable,
+    CopyHead,
+    CopyOutput,
+    CopyScores,
+    CopyView,
+    SelectiveRead,
+)
 from sightline.decoders import (
     Bridge,
     CellStack,
+    TransformerDecoder,
+    TransformerDecoderLayer,
 )
-from sightline.decoders.base import backward_state, last_state, mean_state, top_state
+from sightline.decoders.base import backward_state, first_state, last_state, mean_state, top_state
 from sightline.encoders import (
     ConvolutionalEncoder,
     Encoder,
@@ -27,9 +46,21 @@ from sightline.encoders import (
     TransformerEncoderLayer,
 )
 from sightline.errors import SightlineError
-from sightline.heads import seen_blocks
-from sightline.layers import Embedding, FeedForward
-from sightline.losses import GlobalFertility, OneLookEach, Penalty, RepeatedLooks
+from sightline.heads import pointing_head, taught_head
+from sightline.layer_parts import make_feedforward, make_heads, make_self_attention
+from sightline.layers import Embedding
+from sightline.lexical import LexiconOutput, LexiconView
+from sightline.losses import (
+    AttentionLoss,
+    Certainty,
+    GlobalFertility,
+    GuidedAttention,
+    OneLookEach,
+    Reinforce,
+    RepeatedLooks,
+)
+from sightline.marginal import MarginalOutput
+from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
 from sightline.text import PAD, Sizes
@@ -72,18 +103,25 @@ def make_positions(config: ModelConfig, width: int) -> Positions | None:
     return SinusoidalPositions(width) if config.positions == "sinusoidal" else None
 
 
-def make_heads(config: ModelConfig, width: int, heads: int) -> MultiHeadAttention:
-    """Multi-head attention, or a clear error when its heads, or the blocks they see, do not divide the width."""
-    if width % heads:
-        raise SightlineError(f"{heads} attention heads do not divide the width {width}: choose a divisor of it")
-    count = config.attention.blocks
-    if width % count:
-        raise SightlineError(
-            f"model.attention.blocks={count} does not divide the width {width}: choose a divisor of it"
+def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True) -> TransformerDecoder:
+    """The Transformer's decoder, its layers with or without attention to a memory."""
+    decoder = config.decoder
+    if decoder.width not in (None, width):
+        raise SightlineError(f"model.decoder.width={decoder.width}: in a transformer it is model.embedding ({width})")
+    layers: list[TransformerDecoderLayer] = []
+    for place in range(number(decoder.layers)):
+        heads = number(decoder.heads)
+        parts = (
+            make_self_attention(config, decoder.attention, width, heads, place),
+            make_heads(config, decoder.cross_attention, width, heads) if cross else None,
+            make_feedforward(config, width, number(decoder.feedforward)),
         )
-    seen = seen_blocks(config.attention, heads)
-    sees = None if seen is None else block_mask(width, seen, count)
-    return MultiHeadAttention(width, heads, config.attention_dropout, sees)
+        layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
+    pointing = pointing_head(config)
+    stack = TransformerDecoder(layers, config.norm, config.norm_position, pointing, config.reversible)
+    if config.guided.weight:
+        stack.taught = taught_head(config)
+    return stack
 
 
 def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
@@ -105,15 +143,15 @@ def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
             )
         stack = [
             TransformerEncoderLayer(
-                make_heads(config, inputs, number(encoder.heads)),
-                FeedForward(inputs, number(encoder.feedforward), config.activation, config.activation_dropout),
+                make_self_attention(config, encoder.attention, inputs, number(encoder.heads), layer),
+                make_feedforward(config, inputs, number(encoder.feedforward)),
                 config.norm,
                 config.norm_position,
                 dropout,
             )
-            for _ in range(layers)
+            for layer in range(layers)
         ]
-        return TransformerEncoder(stack, config.norm, config.norm_position)
+        return TransformerEncoder(stack, config.norm, config.norm_position, config.reversible)
     return RecurrentEncoder(
         encoder.kind, inputs, number(encoder.width), layers, encoder.bidirectional, encoder.reverse, dropout
     )
@@ -126,7 +164,12 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
     width = encoder.width
     alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
     summarise: Callable[[Memory], Tensor] | None
-    if recurrent and backward and config.encoder.bidirectional:
+    online = config.attention.choice == "online_monotonic" and not (
+        config.encoder.bidirectional or config.encoder.reverse
+    )
+    if recurrent and online:
+        summarise = first_state  # the decoder may begin before the source has ended
+    elif recurrent and backward and config.encoder.bidirectional:
         summarise, width = backward_state, encoder.width // 2
     elif alike:
         summarise = None
@@ -139,15 +182,33 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
 
 
 def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
-    """The score and the span the config names."""
+    """The score, the choice and the span the config names."""
     attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
     clues = make_clues(config, query_width, key_width)
+    if attention.choice == "sampled":
+        return SampledAttention(score, attention.sample_soft, dropout, clues)
+    if attention.choice == "online_monotonic":
+        return OnlineMonotonicAttention(score, attention.stop_bias, dropout, clues)
     if attention.span == "local-m":
         return LocalMonotonicAttention(score, attention.window, dropout, clues)
     if attention.span == "local-p":
         return LocalPredictiveAttention(score, query_width, attention.window, dropout, clues)
     return GlobalAttention(score, dropout, clues)
+
+
+def make_latent_attention(config: ModelConfig, query_width: int, key_width: int) -> LatentAttention:
+    """Attention to one position at a time, summed over all ways to choose them."""
+    attention = config.attention
+    score, clues = make_score(config, query_width, key_width), make_clues(config, query_width, key_width)
+    if attention.choice == "exact_monotonic":
+        return ExactMonotonicAttention(score, clues)
+    if attention.choice == "exact_jumps":
+        width = attention.width or query_width
+        return ExactJumpsAttention(score, query_width, key_width, width, attention.max_jump, clues)
+    if attention.choice == "segments":
+        return SegmentAttention(score, attention.stop_bias, clues)
+    return ExactAttention(score, clues)
 
 
 def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Clue]:
@@ -167,15 +228,21 @@ def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Cl
     return clues
 
 
-def make_penalties(config: ModelConfig, memory_width: int) -> dict[str, tuple[float, Penalty]]:
-    """The losses over attention that the config weighs, with their weights."""
-    weights, made = config.penalties, dict[str, tuple[float, Penalty]]()
+def make_losses(config: ModelConfig, vocabulary: int, memory_width: int) -> dict[str, tuple[float, AttentionLoss]]:
+    """The losses over attention that the config weighs, with their weights; the vocabulary is the target's."""
+    weights, guided, made = config.penalties, config.guided, dict[str, tuple[float, AttentionLoss]]()
     if weights.repeated_looks:
         made["repeated_looks"] = weights.repeated_looks, RepeatedLooks()
     if weights.one_look_each:
         made["one_look_each"] = weights.one_look_each, OneLookEach()
+    if weights.certainty:
+        made["certainty"] = weights.certainty, Certainty()
     if weights.fertility:
         made["fertility"] = weights.fertility, GlobalFertility(memory_width)
+    if guided.weight:
+        made["guided"] = guided.weight, GuidedAttention(guided.loss, guided.reading == "consumes")
+    if config.attention.choice == "sampled":
+        made["reinforce"] = config.attention.sample_reward, Reinforce(-math.log(vocabulary))
     return made
 
 
@@ -191,13 +258,51 @@ def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.
         return scores.Bilinear(query_width, key_width)
     if name == "additive":
         return scores.Additive(query_width, key_width, config.attention.width or query_width)
+    if name == "convolution":
+        kernel = config.attention.kernel
+        if kernel % 2 == 0:
+            raise SightlineError(f"model.attention.kernel={kernel}: choose an odd number, so that it has a middle")
+        return scores.Convolution(query_width, key_width, config.attention.width or query_width, kernel)
     if name == "location":
         return scores.Location(query_width, config.attention.max_source)
     return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()
 
 
-def make_output(config: ModelConfig, width: int, target: Embedding) -> Output:
-    """The output layer, its matrix the target embedding's where the config ties them."""
+def read_width(config: ModelConfig, encoder: Encoder) -> int:
+    """How wide what a selective read adds to each input of the decoder is: 0 without one."""
+    return encoder.width if config.copying.kind == "copynet" and config.copying.selective_read else 0
+
+
+def make_output(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> OutputLayer:
+    """The output layer for features of this width: of the vocabulary alone, or one that sums, copies or looks up."""
+    copying, lexicon = config.copying, config.lexicon
+    vocabulary = make_vocabulary(config, width, target)
+    if config.attention.choice in SUMMED:
+        return MarginalOutput(vocabulary)
+    if lexicon.mode != "none":
+        if sizes.lexicon is None:
+            raise SightlineError("model.lexicon.mode needs a lexicon: name its file in model.lexicon.file")
+        return LexiconOutput(vocabulary, LexiconView(sizes.lexicon, sizes.source), lexicon.mode, lexicon.epsilon)
+    if copying.kind == "none":
+        return vocabulary
+    reader = SelectiveRead() if read_width(config, encoder) else None
+    return CopyOutput(vocabulary, make_copying(config, sizes, width, encoder, target), reader)
+
+
+def make_copying(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> CopyView:
+    """What the kind of copying that the config names looks at."""
+    copying, copyable = config.copying, Copyable(sizes)
+    if copying.kind == "pointer_generator":
+        return AttentionPointer(copyable, width, encoder.width, target.width)
+    if copying.kind == "copynet":
+        return CopyScores(copyable, width, encoder.width)
+    if copying.kernel % 2 == 0:
+        raise SightlineError(f"model.copying.kernel={copying.kernel}: choose an odd number, so that it has a middle")
+    return CopyHead(copyable, width, encoder.width, copying.channels, copying.kernel)
+
+
+def make_vocabulary(config: ModelConfig, width: int, target: Embedding) -> Output:
+    """The output layer of the vocabulary alone, its matrix the target embedding's where the config ties them."""
     if config.tie == "none":
         return Output(width, target.weight.size(0))
     if width != target.width:

@@ -33,6 +33,10 @@ def average_run(run: Path, output: Path, last: int | None = None, best: int | No
     if last is not None and best is not None:
         raise SightlineError("the last or the best checkpoints: give one number, not two")
     config = read_config(run)
+    if config.training.agreement:
+        raise SightlineError(
+            f"{run}: a run of two models cannot be averaged afterwards: train with training.average=last"
+        )
     kind, key = ("last", "training.keep_last") if best is None else ("best", "training.keep_best")
     wanted = best or last or ALL
     paths = chosen_checkpoints(run / CHECKPOINTS, kind, wanted, config.training.metric == "bleu")

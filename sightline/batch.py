@@ -37,6 +37,11 @@ class Tokens:
         """Only these sentences, by their numbers `(B',)`."""
         return Tokens(self.ids[index], self.mask[index])
 
+    def between(self, start: int, end: int) -> Tokens:
+        """Only these neighbours, no wider than the longest of them."""
+        mask = _trimmed(self.mask[start:end])
+        return Tokens(self.ids[start:end, : mask.size(1)], mask)
+
 
 @dataclass(frozen=True)
 class Features:
@@ -52,6 +57,16 @@ class Features:
         """Only these sentences, by their numbers `(B',)`."""
         return Features(self.values[index], self.mask[index])
 
+    def between(self, start: int, end: int) -> Features:
+        """Only these neighbours, no wider than the longest of them."""
+        mask = _trimmed(self.mask[start:end])
+        return Features(self.values[start:end, : mask.size(1)], mask)
+
+
+def _trimmed(mask: Tensor) -> Tensor:
+    """`(B, S)` without the columns in which nothing is real."""
+    return mask[:, : int(mask.sum(1).max())]
+
 
 Source = Tokens | Features
 
@@ -63,22 +78,43 @@ class Batch:
     `sources` holds one entry for each input (most models have one); text ends with the end-of-sentence id.
     `targets` is `y_1 … y_n </s>` without the start symbol, or None when decoding.
     `indices` are the examples' positions in their data set, so that errors can name lines.
+    `links` `(B, T, S)` is True where a target token is known to belong to a token of the only source.
     """
 
     sources: tuple[Source, ...]
     targets: Tokens | None = None
     indices: tuple[int, ...] = ()
+    links: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         targets = None if self.targets is None else self.targets.to(device)
-        return Batch(tuple(source.to(device) for source in self.sources), targets, self.indices)
+        links = None if self.links is None else self.links.to(device)
+        return Batch(tuple(source.to(device) for source in self.sources), targets, self.indices, links)
+
+    def turned(self) -> Batch:
+        """The same pairs the other way round: the only source is the target, and the target the source."""
+        (source,) = self.sources
+        assert isinstance(source, Tokens)
+        assert self.targets is not None
+        links = None if self.links is None else self.links.transpose(1, 2)
+        return Batch((self.targets,), source, self.indices, links)
 
     def rows(self, places: Sequence[int]) -> Batch:
         """Only these sentences, in this order and as often as they are named; padding stays."""
         index = torch.tensor(places, dtype=torch.long, device=self.sources[0].mask.device)
         targets = None if self.targets is None else self.targets.rows(index)
         indices = tuple(self.indices[place] for place in places) if self.indices else ()
-        return Batch(tuple(source.rows(index) for source in self.sources), targets, indices)
+        links = None if self.links is None else self.links[index]
+        return Batch(tuple(source.rows(index) for source in self.sources), targets, indices, links)
+
+    def between(self, start: int, end: int) -> Batch:
+        """The sentences from `start` to before `end`, without the padding that only the others needed."""
+        sources = tuple(source.between(start, end) for source in self.sources)
+        targets = None if self.targets is None else self.targets.between(start, end)
+        links = None
+        if self.links is not None and targets is not None:
+            links = self.links[start:end, : targets.mask.size(1), : sources[0].mask.size(1)]
+        return Batch(sources, targets, self.indices[start:end], links)
 
     @property
     def size(self) -> int:

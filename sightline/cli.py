@@ -15,7 +15,9 @@ import typer
 from sightline import __version__
 from sightline.cli_compare import compare
 from sightline.cli_exchange import export, import_model
-from sightline.cli_runs import average, report, train
+from sightline.cli_generate import evaluate_text, generate
+from sightline.cli_lexicon import lexicon
+from sightline.cli_runs import average, convert, report, train
 from sightline.cli_score import score
 from sightline.cli_translate import translate
 from sightline.console import bar, run, say, watched
@@ -72,6 +74,7 @@ app.command()(train)
 
 
 app.command()(translate)
+app.command()(generate)
 
 
 @app.command()
@@ -80,6 +83,7 @@ def evaluate(
     source: Source = None,
     target: Target = None,
     pairs: Pairs = None,
+    text: Annotated[Path | None, typer.Option(help="For a language model: text, a line each.")] = None,
     beam: Beam = None,
     by_length: Annotated[bool, typer.Option("--by-length", help="BLEU and chrF by source length too.")] = False,
     png: Annotated[Path | None, typer.Option(help="Draw BLEU by source length into this file.")] = None,
@@ -88,7 +92,7 @@ def evaluate(
     output: Annotated[Path | None, typer.Option(help="Write the translations into this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Score a model on pairs: BLEU and chrF with their signatures, and perplexity."""
+    """Score a model on pairs: BLEU and chrF with their signatures, and perplexity; a language model on text."""
     import json
 
     from sightline.evaluate import evaluate as score
@@ -99,7 +103,12 @@ def evaluate(
     check_tokenizer(tokenize)
     check_writable(output, png)
     translator = load(model)
-    given = read_given(source, target, pairs, translator)
+    given = read_given(source, target, pairs, translator, text)
+    if text is not None:
+        if by_length or png or output or beam:
+            raise SightlineError("--text has no translations: leave out --beam, --by-length, --png and --output")
+        evaluate_text(translator, text, given, sentences, as_json)
+        return
     translator.check_pairs(given, str(source or pairs), str(target or pairs))
     with bar(len(given), "translating") as watch:
         shown = list(translator.stream([pair.source for pair in given], beam=beam, watch=watch))
@@ -227,14 +236,13 @@ def read_by(translator: Translator, reading: str) -> Translator:
     return translator.aligning_by(AlignmentConfig.model_validate(chosen))
 
 
-def read_given(source: Path | None, target: Path | None, pairs: Path | None, translator: Translator) -> list[Pair]:
+def read_given(
+    source: Path | None, target: Path | None, pairs: Path | None, translator: Translator, text: Path | None = None
+) -> list[Pair]:
     """The pairs a command was given, or an error that says how to give them."""
-    from sightline.data import read_pairs
+    from sightline.corpora import given_files
 
-    if not (source or target or pairs):
-        raise SightlineError("no text: give --pairs FILE, or --source FILE and --target FILE")
-    data = translator.config.data
-    return read_pairs(source, target, pairs, (data.source_language, data.target_language))
+    return given_files(translator.config, source, target, pairs, text).all()
 
 
 def read_sources(path: Path) -> list[str]:
@@ -249,16 +257,18 @@ def read_sources(path: Path) -> list[str]:
 
 app.command()(score)
 app.command()(average)
+app.command()(convert)
 app.command()(report)
 app.command()(compare)
 app.command()(export)
 app.command("import")(import_model)
+app.command()(lexicon)
 
 
 @app.command()
 def recipes() -> None:
     """List the recipes."""
-    from sightline.config import RECIPES
+    from sightline.recipes import RECIPES
 
     for name, (description, _) in RECIPES.items():
         print(f"{name:<12} {description}")
@@ -266,7 +276,7 @@ def recipes() -> None:
 
 @app.command("config")
 def show_config(
-    recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong or transformer.", metavar="RECIPE")],
+    recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong, transformer or lm.", metavar="RECIPE")],
 ) -> None:
     """Print a recipe's full configuration, commented, to start from."""
     from sightline.config import build_config, dump_yaml

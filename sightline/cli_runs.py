@@ -1,4 +1,4 @@
-"""The commands around a run: train, average, report."""
+"""The commands around a run: train, convert, average, report."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sightline.launch import launched, speaks
 if TYPE_CHECKING:
     from sightline.config import RunConfig
     from sightline.training.loop import Result
+    from sightline.training.run import Inherited
 
 NOTHING_SAVED = "nothing was saved yet: give the same command again to start anew"
 
@@ -24,7 +25,9 @@ def train(
         Path | None,
         typer.Argument(help="A YAML file (see `sightline config`); none is needed.", metavar="CONFIG.yaml"),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="seq2seq, bahdanau, luong or transformer (the default).")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="seq2seq, bahdanau, luong, transformer (the default) or lm.")
+    ] = None,
     source: Annotated[
         list[Path] | None,
         typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
@@ -36,11 +39,20 @@ def train(
         list[Path] | None,
         typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
     ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="For --recipe lm: text, a sentence or paragraph a line; repeatable.", metavar="FILE"),
+    ] = None,
     valid_source: Annotated[
         Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
     ] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
     valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    valid_text: Annotated[Path | None, typer.Option(help="Validation text, for --recipe lm.")] = None,
+    alignments: Annotated[
+        Path | None, typer.Option(help="Word links of the training pairs (Pharaoh lines), to teach attention by.")
+    ] = None,
+    align_with: Annotated[str | None, typer.Option(help="Or the aligner to make them with: eflomal.")] = None,
     output: Annotated[Path, typer.Option(help="The model folder to make.")] = Path("runs/model"),
     assign: Annotated[
         list[str] | None,
@@ -67,7 +79,7 @@ def train(
         bool, typer.Option("--estimate", help="Only say what the run would need: size, memory, time.")
     ] = False,
 ) -> None:
-    """Train a model on text pairs.
+    """Train a model on text pairs, or a language model on text.
 
     Without a config, tokenizer, sizes and schedule are chosen from the data.
     """
@@ -75,15 +87,18 @@ def train(
 
     given: dict[str, Any] = {
         "data": {
-            **training_files(source or [], target or [], pairs or []),
-            **data_files("valid_", valid_source, valid_target, valid_pairs),
+            **training_files(source or [], target or [], pairs or [], text or []),
+            **data_files("valid_", valid_source, valid_target, valid_pairs, valid_text),
+            **given_only({"alignments": str(alignments) if alignments else None, "align_with": align_with}),
         },
         "training": given_only({"seed": seed, "compile": compiled or None})
         | limits(output, resume, max_steps, more_steps, max_minutes),
     }
     chosen = assembled(config, recipe, given, assign or [], output if resume else None)
-    if not (chosen.data.source or chosen.data.target or chosen.data.pairs or chosen.data.corpora):
-        raise SightlineError("no training data: give --pairs FILE, or --source FILE and --target FILE")
+    data = chosen.data
+    if not (data.source or data.target or data.pairs or data.text or data.corpora):
+        how = "--pairs FILE, or --source FILE and --target FILE" if chosen.model.has_source else "--text FILE"
+        raise SightlineError(f"no training data: give {how}")
     if estimate:
         from sightline.training.estimate import estimated
 
@@ -94,7 +109,50 @@ def train(
     run_training(chosen, output, resume)
 
 
-def run_training(config: RunConfig, output: Path, resume: bool) -> None:
+def convert(
+    model: Annotated[Path, typer.Argument(help="A model folder with a transformer.", metavar="MODEL")],
+    to: Annotated[str, typer.Option(help="rnn: a decoder that carries as much after a thousand tokens as after one.")],
+    source: Annotated[Path | None, typer.Option(help="Source sentences to train on, one a line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
+    valid_source: Annotated[
+        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
+    ] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
+    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The model folder to make; default: MODEL-rnn.")] = None,
+    cross: Annotated[bool, typer.Option("--cross", help="The attention to the source too.")] = False,
+    features: Annotated[int, typer.Option(min=1, help="Features of a head, in place of the softmax.")] = 32,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Stop after so many minutes.")] = None,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A key of the config, such as training.seed=2; repeatable.", metavar="SECTION.KEY=VALUE"
+        ),
+    ] = None,
+) -> None:
+    """Make a Transformer's decoder recurrent (T2R), and train it on until it fits.
+
+    By default for a third of what the model was trained with, at half its rate. The result is a model like any other.
+    """
+    from sightline.convert import inherited, recurrent_config
+    from sightline.folder import open_files
+    from sightline.run_settings import data_files
+
+    if to != "rnn":
+        raise SightlineError(f"--to {to}: a model can be converted to rnn")
+    if not (source or target or pairs):
+        raise SightlineError("a converted model must be trained on: give --pairs FILE, or --source and --target")
+    files = open_files(model)
+    data = {**data_files("", source, target, pairs), **data_files("valid_", valid_source, valid_target, valid_pairs)}
+    limits = {"max_steps": max_steps, "max_minutes": max_minutes} if max_steps or max_minutes else {}
+    config = recurrent_config(files, cross, features, {"data": data, "training": limits}, assign or [])
+    output = output or model.parent / f"{model.resolve().name}-rnn"
+    run_training(config, output, resume=False, inherited=inherited(files))
+
+
+def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inherited | None = None) -> None:
     """Trains with progress on stderr, and says at the end what there is and how to go on."""
     import shlex
 
@@ -105,7 +163,9 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
     launch = launched()
     again = f"{launch.command if launch else program()} train --output {folder} --resume"
     try:
-        prepared = None if resume or launch else material.begin(config, output, True, say)
+        prepared = None
+        if not (resume or launch):
+            config, prepared = material.begin(config, output, True, say, inherited.tokenizers if inherited else None)
         # Not before: these need torch, which is being imported meanwhile.
         from sightline.training.loop import Host
         from sightline.training.progress import progress_for, told_minutes
@@ -114,7 +174,8 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
 
         before = steps_done(output) if resume else 0
         host = Host(progress_for(metric=config.training.metric))
-        result = train_model(config, output, resume, host, say, prepared).result
+        trained = train_model(config, output, resume, host, say, prepared, inherited)
+        result = trained.result
     except KeyboardInterrupt:
         saved = latest(output / CHECKPOINTS) is not None
         say("interrupted; " + (f"go on from the last checkpoint: {again}" if saved else NOTHING_SAVED))
@@ -132,7 +193,11 @@ def run_training(config: RunConfig, output: Path, resume: bool) -> None:
         )
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
-    say(f"the model is in {output}; try: echo 'a sentence' | {program()} translate {folder}")
+    use = "echo 'a sentence' | {} translate {}" if config.model.has_source else "{} generate {}"
+    where = ("the model is in " if len(trained.models) == 1 else "the models are in ") + " and ".join(
+        str(model) for model in trained.models
+    )
+    say(f"{where}; try: {use.format(program(), shlex.quote(str(trained.models[0])))}")
 
 
 def ending(result: Result, config: RunConfig) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sightline.console import bar, say, watched
-from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +27,7 @@ def score(
         Path | None,
         typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; a .tsv may have second targets."),
     ] = None,
+    text: Annotated[Path | None, typer.Option(help="For a language model: text, a line each.")] = None,
     contrastive: Annotated[
         Path | None, typer.Option(help="A second target for each line: tells which of the two is preferred.")
     ] = None,
@@ -36,29 +36,26 @@ def score(
     ] = "none",
     as_json: Annotated[bool, typer.Option("--json", help="JSON, with the score of each token.")] = False,
 ) -> None:
-    """Score given translations: their log-probability under the model, one line in, one line out.
+    """Score given translations, or text: their log-probability under the model, one line in, one line out.
 
     With a second target: both scores and `first`, `second` or `neither`; the share of `first` follows on stderr.
     """
     import sys
 
-    from sightline.readers import TextFiles
+    from sightline.corpora import given_files
     from sightline.scoring import check_normalisation, preferred, read_candidates, score_lines
     from sightline.translator import load
 
     check_normalisation(normalise)
-    if not (source or target or pairs):
-        raise SightlineError("no text: give --pairs FILE, or --source FILE and --target FILE")
     translator = load(model)
-    data = translator.config.data
-    files = TextFiles.given(source, target, pairs, (data.source_language, data.target_language))
+    files = given_files(translator.config, source, target, pairs, text)
     names = [str(path) for path in (files.paths[0], files.paths[-1], contrastive or files.paths[-1])]
     total = checked(translator, files, contrastive, names)
     choices = {"first": 0, "second": 0, "neither": 0}
     with bar(total, "scoring", show=total > 0 and not sys.stdout.isatty()) as watch:
         found = score_lines(translator, read_candidates(files, contrastive), normalise, names)
         for scored in watched(found, watch):
-            print(presented(scored, as_json))
+            print(presented(scored, as_json, files.alone))
             if len(scored) == 2:
                 choices[preferred(*scored)] += 1
     compared = sum(choices.values())
@@ -84,8 +81,8 @@ def checked(translator: Translator, files: TextFiles, contrastive: Path | None, 
     return count
 
 
-def presented(scored: Sequence[Scored], as_json: bool) -> str:
-    """A line of output."""
+def presented(scored: Sequence[Scored], as_json: bool, alone: bool = False) -> str:
+    """A line of output; with `alone`, of text without a source."""
     import json
 
     from sightline.scoring import preferred
@@ -94,6 +91,8 @@ def presented(scored: Sequence[Scored], as_json: bool) -> str:
         parts = [f"{one.score:.4f}" for one in scored]
         return "\t".join([*parts, preferred(*scored)] if len(scored) == 2 else parts)
     values = scored[0].as_dict()
+    if alone:
+        del values["source"]
     if len(scored) == 2:
         second = scored[1].as_dict()
         del second["source"]

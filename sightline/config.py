@@ -14,9 +14,13 @@ import yaml
 from pydantic import Field, ValidationError
 
 from sightline.architecture import ModelConfig
+from sightline.choices import check_choice
+from sightline.copy_settings import check_copying
+from sightline.efficient import check_efficient
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
 from sightline.mistakes import explain
+from sightline.recipes import RECIPES, check_choices
 from sightline.sections import DataConfig, Section
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -80,6 +84,9 @@ class TrainingConfig(Section):
     workers: int | None = Field(
         None, ge=1, description="parts of a batch computed side by side on a CPU; null: one for each processor"
     )
+    agreement: float = Field(
+        0.0, ge=0, description="trains both directions, and rewards attention that agrees; OUTPUT/forward and /backward"
+    )
     accumulate: int = Field(1, ge=1, description="batches an update is made of, as if they were one large batch")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the weights' moving average, such as 0.999 (0: none)")
     keep_last: int = Field(1, ge=1, description="newest checkpoints that are kept")
@@ -127,66 +134,6 @@ class RunConfig(Section):
     alignment: AlignmentConfig = Field(default_factory=AlignmentConfig, description=AlignmentConfig.__doc__)
 
 
-# What a recipe is, and where its defaults differ from the ones above.
-RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "seq2seq": (
-        "LSTM encoder-decoder through one fixed vector (Sutskever et al. 2014)",
-        {
-            "model": {
-                "tie": "none",
-                "dropout": 0.2,
-                "encoder": {"kind": "lstm", "bidirectional": False, "reverse": True},
-                "decoder": {"cell": "lstm", "context": "last"},
-            },
-        },
-    ),
-    "bahdanau": (
-        "the first attention: a GRU that aligns before it moves on (Bahdanau et al. 2015)",
-        {
-            "model": {
-                "tie": "none",
-                "dropout": 0.2,
-                "encoder": {"kind": "gru", "bidirectional": True},
-                "attention": {"score": "additive"},
-                "decoder": {"cell": "gru"},
-            },
-        },
-    ),
-    "luong": (
-        "an LSTM that attends after it moved on, with input feeding (Luong et al. 2015)",
-        {
-            "model": {
-                "tie": "none",
-                "dropout": 0.2,
-                "encoder": {"kind": "lstm", "bidirectional": True},
-                "attention": {"score": "bilinear"},
-                "decoder": {"cell": "lstm", "input_feeding": True},
-            },
-        },
-    ),
-    "transformer": (
-        "multi-head attention throughout (Vaswani et al. 2017)",
-        {"model": {"tie": "all", "encoder": {"kind": "transformer"}}},
-    ),
-}
-
-
-# Choices that only some recipes have: elsewhere they would go unheard.
-ONLY_IN = {
-    "attention.score": ("bahdanau", "luong"),
-    "attention.span": ("bahdanau", "luong"),
-    "attention.position_bias": ("bahdanau", "luong"),
-    "attention.markov_bias": ("bahdanau", "luong"),
-    "attention.fertility_bias": ("bahdanau", "luong"),
-    "attention.coverage": ("bahdanau", "luong"),
-    "penalties.repeated_looks": ("bahdanau", "luong"),
-    "penalties.one_look_each": ("bahdanau", "luong"),
-    "penalties.fertility": ("bahdanau", "luong"),
-    "decoder.cell": ("seq2seq", "bahdanau", "luong"),
-    "decoder.context": ("seq2seq",),
-    "decoder.readout_state": ("bahdanau",),
-    "decoder.input_feeding": ("luong",),
-}
 # Ends of files that hold text: someone left out the option before it.
 NO_YAML = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx", ".gz", ".zst", ".txt")
 # What YAML's reader raises: beside its own errors, those of values such as the date 2026-02-30, and of deep nesting.
@@ -230,20 +177,12 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
-    _check_heard(config.model, where)
+    check_choices(config, where)
     check_blocks(config.model, where)
+    check_copying(config.model, where)
+    check_choice(config.model, where)
+    check_efficient(config.model, where)
     return config
-
-
-def _check_heard(model: ModelConfig, where: str) -> None:
-    """Refuses a choice of one's own that the recipe does not have."""
-    for name, recipes in ONLY_IN.items():
-        section, key = name.split(".")
-        part = getattr(model, section)
-        if model.recipe not in recipes and getattr(part, key) != type(part).model_fields[key].default:
-            value, others = str(getattr(part, key)).lower(), " and ".join(recipes)
-            only = f"the recipe {model.recipe} has no such choice, only {others}"
-            raise SightlineError(f"{where}: model.{name} = {value}: {only}; leave it out")
 
 
 def load_config(path: Path, recipe: str | None = None) -> RunConfig:

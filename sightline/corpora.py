@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sightline.config import RunConfig
 from sightline.errors import SightlineError
 from sightline.readers import TextFiles
 from sightline.sections import DataConfig
@@ -33,30 +34,63 @@ def corpora_of(data: DataConfig) -> list[Corpus]:
     """The corpora that a configuration names, perhaps only one."""
     languages = (data.source_language, data.target_language)
     if not data.corpora:
-        files = TextFiles.given(data.source, data.target, data.pairs, languages)
+        files = TextFiles.given(data.source, data.target, data.pairs, languages, data.text)
         return [Corpus(files.paths[0].name, files)]
-    if data.source or data.target or data.pairs:
-        raise SightlineError("give either data.corpora or one corpus in data.source, data.target or data.pairs")
+    if data.source or data.target or data.pairs or data.text:
+        raise SightlineError(
+            "give either data.corpora or one corpus in data.source, data.target, data.pairs or data.text"
+        )
     found = []
     for one in data.corpora:
-        files = TextFiles.given(one.source, one.target, one.pairs, languages)
+        files = TextFiles.given(one.source, one.target, one.pairs, languages, one.text)
         found.append(Corpus(one.name or files.paths[0].name, files, one.weight))
     return found
 
 
 def validation_files(data: DataConfig) -> TextFiles | None:
     """The validation text, None when pairs are to be held out."""
-    if not (data.valid_source or data.valid_target or data.valid_pairs):
+    if not (data.valid_source or data.valid_target or data.valid_pairs or data.valid_text):
         return None
     languages = (data.source_language, data.target_language)
-    return TextFiles.given(data.valid_source, data.valid_target, data.valid_pairs, languages)
+    return TextFiles.given(data.valid_source, data.valid_target, data.valid_pairs, languages, data.valid_text)
+
+
+def check_sides(has_source: bool, *given: TextFiles) -> None:
+    """Refuses files that have a source where the model has none, and the other way round."""
+    for files in given:
+        if files.alone and has_source:
+            raise SightlineError(
+                f"{files.paths[0]}: text without a source is for language models (recipe lm): give --pairs FILE, or "
+                "--source FILE and --target FILE"
+            )
+        if not files.alone and not has_source:
+            raise SightlineError(f"{files.paths[0]}: a language model has no source: give its text, --text FILE")
+
+
+def given_files(
+    config: RunConfig,
+    source: Path | None = None,
+    target: Path | None = None,
+    pairs: Path | None = None,
+    text: Path | None = None,
+) -> TextFiles:
+    """The files that a command was given for a model of this configuration, or an error that says how to give them."""
+    has_source = config.model.has_source
+    if not (source or target or pairs or text):
+        how = "--pairs FILE, or --source FILE and --target FILE" if has_source else "--text FILE"
+        raise SightlineError(f"no text: give {how}")
+    languages = (config.data.source_language, config.data.target_language)
+    files = TextFiles.given(source, target, pairs, languages, text)
+    check_sides(has_source, files)
+    return files
 
 
 def named_files(data: DataConfig) -> list[Path]:
-    """Every file of training and validation text that a configuration names."""
-    one = [data.source, data.target, data.pairs]
-    many = [path for corpus in data.corpora for path in (corpus.source, corpus.target, corpus.pairs)]
-    return [path for path in (*one, *many, data.valid_source, data.valid_target, data.valid_pairs) if path is not None]
+    """Every file of training and validation text that a configuration names, and that of the links."""
+    every = [data.source, data.target, data.pairs, data.text]
+    every += [path for corpus in data.corpora for path in (corpus.source, corpus.target, corpus.pairs, corpus.text)]
+    every += [data.valid_source, data.valid_target, data.valid_pairs, data.valid_text, data.alignments]
+    return [path for path in every if path is not None]
 
 
 @dataclass(frozen=True)

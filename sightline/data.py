@@ -5,7 +5,7 @@ Shapes: N examples, B rows of a batch, S source positions, T target positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
 from sightline.filters import Account, Verdict
+from sightline.guidance import Link, token_links
+from sightline.open_words import opened
 from sightline.readers import Pair, TextFiles
 from sightline.tokenizers import EOS, PAD, Tokenizer
 
@@ -32,6 +34,7 @@ __all__ = [
     "Origins",
     "Pair",
     "Side",
+    "TokenLinks",
     "batches",
     "bundled",
     "encode",
@@ -58,11 +61,7 @@ def read_pairs(
 
     `languages` are those to take from a .tmx file.
     """
-    files = TextFiles.given(source, target, pairs, languages)
-    found = [pair for _, pair in files.read()]
-    if not found:
-        raise SightlineError(f"{files.paths[0]}: the file is empty")
-    return found
+    return TextFiles.given(source, target, pairs, languages).all()
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,29 @@ class Side:
 
 
 @dataclass(frozen=True)
+class TokenLinks:
+    """Links of all pairs end to end: those of pair i are `places[offsets[i]:offsets[i + 1]]`, (source, target) each.
+
+    `places` `(links, 2)` are token positions, `offsets` `(N + 1,)` int64. Both may be memory-mapped.
+    """
+
+    places: NDArray[Any]
+    offsets: Integers
+
+    def matrices(self, indices: Integers, targets: int, sources: int) -> NDArray[np.bool_]:
+        """`(B, T, S)` of these pairs: True where target and source token are linked."""
+        result = np.zeros((len(indices), targets, sources), dtype=np.bool_)
+        for row, index in enumerate(indices.tolist()):
+            found = self.places[self.offsets[index] : self.offsets[index + 1]]
+            result[row, found[:, 1], found[:, 0]] = True
+        return result
+
+    def turned(self) -> TokenLinks:
+        """The same, (target, source) each."""
+        return TokenLinks(self.places[:, ::-1], self.offsets)
+
+
+@dataclass(frozen=True)
 class Origins:
     """The files that examples were read from: those from `bounds[c]` to `bounds[c + 1]` come from `files[c]`."""
 
@@ -107,13 +129,15 @@ class Origins:
 class EncodedPairs:
     """Pairs as token ids, both sides ending with EOS.
 
-    `numbers` `(N,)` tells each one's place among the pairs read; with `origins`, its line in its file.
+    `numbers` `(N,)` tells each one's place among the pairs read; with `origins`, its line in its file. `links` are what
+    is known of which tokens belong together.
     """
 
     source: Side
     target: Side
     numbers: Integers
     origins: Origins | None = None
+    links: TokenLinks | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -129,7 +153,7 @@ class EncodedPairs:
         return f"pair {number + 1}" if self.origins is None else self.origins.where(index, number)
 
     def batch(self, indices: Integers) -> Batch:
-        """These examples as a batch: source `(B, S)`, targets `(B, T)`."""
+        """These examples as a batch: source `(B, S)`, targets `(B, T)`, links `(B, T, S)` where there are any."""
         import torch
 
         from sightline.batch import Batch, Tokens
@@ -138,26 +162,52 @@ class EncodedPairs:
             Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
             for ids, mask in (self.source.padded(indices), self.target.padded(indices))
         )
-        return Batch((source,), target, tuple(indices.tolist()))
+        links = None
+        if self.links is not None:
+            links = torch.from_numpy(self.links.matrices(indices, target.ids.size(1), source.ids.size(1)))
+        return Batch((source,), target, tuple(indices.tolist()), links)
+
+    def turned(self) -> EncodedPairs:
+        """The same pairs the other way round."""
+        links = None if self.links is None else self.links.turned()
+        return EncodedPairs(self.target, self.source, self.numbers, self.origins, links)
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Some pairs, encoded: `verdicts` `(R,)` says of each whether it was kept; ids and lengths are of those kept."""
+    """Some pairs, encoded: `verdicts` `(R,)` says of each whether it was kept; all else is of those kept.
+
+    `links` `(links, 2)` and `link_counts` are there if word links were given.
+    """
 
     verdicts: NDArray[np.uint8]
     ids: tuple[NDArray[np.int32], NDArray[np.int32]]
     lengths: tuple[NDArray[np.int32], NDArray[np.int32]]
+    links: NDArray[np.int32] | None = None
+    link_counts: NDArray[np.int32] | None = None
 
 
-def encode(pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, max_length: int | None = None) -> Encoded:
-    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted)."""
+def encode(
+    pairs: Sequence[Pair],
+    source: Tokenizer | None,
+    target: Tokenizer,
+    max_length: int | None = None,
+    open_words: bool = False,
+    links: Sequence[Sequence[Link]] | None = None,
+) -> Encoded:
+    """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted).
+
+    Without a `source` tokenizer the targets are text without a source: the end symbol alone stands for it.
+    `open_words`: words of a source that the target vocabulary lacks get ids of their own: see `sightline.open_words`.
+    `links` are those of each pair's words, as the text has them between spaces.
+    """
     verdicts = bytearray()
     ids: tuple[list[int], list[int]] = ([], [])
     lengths: tuple[list[int], list[int]] = ([], [])
     for pair in pairs:
-        encoded = (source.encode(pair.source), target.encode(pair.target))
-        if not all(encoded):
+        own = opened(source, target, pair.source) if source and open_words else (source, target)
+        encoded = (own[0].encode(pair.source) if own[0] else [], own[1].encode(pair.target))
+        if not encoded[1] or not (encoded[0] or source is None):
             verdicts.append(Verdict.EMPTY)
         elif max_length is not None and max(map(len, encoded)) > max_length:
             verdicts.append(Verdict.TOO_LONG)
@@ -171,14 +221,41 @@ def encode(pairs: Iterable[Pair], source: Tokenizer, target: Tokenizer, max_leng
         np.frombuffer(verdicts, dtype=np.uint8),
         (np.array(ids[0], dtype=np.int32), np.array(ids[1], dtype=np.int32)),
         (np.array(lengths[0], dtype=np.int32), np.array(lengths[1], dtype=np.int32)),
+        *_linked(pairs, links, verdicts, source, target),
     )
 
 
+def _linked(
+    pairs: Sequence[Pair],
+    links: Sequence[Sequence[Link]] | None,
+    verdicts: Sequence[int],
+    source: Tokenizer | None,
+    target: Tokenizer,
+) -> tuple[NDArray[np.int32] | None, NDArray[np.int32] | None]:
+    """The links of the pairs that were kept, in tokens, and how many each has, if there are any."""
+    if links is None or source is None:
+        return None, None
+    found: list[Link] = []
+    counts: list[int] = []
+    for pair, given, verdict in zip(pairs, links, verdicts, strict=True):
+        if verdict == Verdict.TRAIN:
+            owners = [source.encode_given(pair.source)[1], target.encode_given(pair.target)[1]] if given else [[], []]
+            expanded = token_links(given, *owners)
+            found += expanded
+            counts.append(len(expanded))
+    return np.array(found, dtype=np.int32).reshape(-1, 2), np.array(counts, dtype=np.int32)
+
+
 def encode_pairs(
-    pairs: Iterable[Pair], source_tokenizer: Tokenizer, target_tokenizer: Tokenizer, max_length: int | None = None
+    pairs: Iterable[Pair],
+    source_tokenizer: Tokenizer | None,
+    target_tokenizer: Tokenizer,
+    max_length: int | None = None,
+    open_words: bool = False,
+    links: Sequence[Sequence[Link]] | None = None,
 ) -> tuple[EncodedPairs, Account]:
     """`encode`, all of it held in memory, ready for batches, and the account of what was dropped."""
-    found = encode(pairs, source_tokenizer, target_tokenizer, max_length)
+    found = encode([*pairs], source_tokenizer, target_tokenizer, max_length, open_words, links)
     source, target = (
         Side(ids, np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))))
         for ids, lengths in zip(found.ids, found.lengths, strict=True)
@@ -186,7 +263,10 @@ def encode_pairs(
     kept = np.flatnonzero(found.verdicts == Verdict.TRAIN)
     counts = {why: int((found.verdicts == why).sum()) for why in (Verdict.EMPTY, Verdict.TOO_LONG)}
     account = Account(len(kept), {why: count for why, count in counts.items() if count})
-    return EncodedPairs(source, target, kept), account
+    linked = None
+    if found.links is not None and found.link_counts is not None:
+        linked = TokenLinks(found.links, np.concatenate(([0], np.cumsum(found.link_counts, dtype=np.int64))))
+    return EncodedPairs(source, target, kept, links=linked), account
 
 
 def batches(encoded: EncodedPairs, batch_tokens: int, seed: int, epoch: int, mix: Mix | None = None) -> list[Integers]:

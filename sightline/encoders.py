@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from sightline.attention.kinds import SelfAttention
 from sightline.attention.masks import padding_mask
-from sightline.attention.multihead import MultiHeadAttention
 from sightline.batch import Final, Memory
 from sightline.layers import Dropout, FeedForward, Residual, make_norm, start_small
 from sightline.recurrence import scan
+from sightline.reversible import Sublayer, pass_through
 from sightline.stack import Stack
 
 
@@ -166,7 +167,7 @@ class TransformerEncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each with its residual."""
 
     def __init__(
-        self, attention: MultiHeadAttention, feedforward: FeedForward, norm: str, norm_position: str, dropout: float
+        self, attention: SelfAttention, feedforward: FeedForward, norm: str, norm_position: str, dropout: float
     ) -> None:
         super().__init__()
         self.self_attention = attention
@@ -179,17 +180,29 @@ class TransformerEncoderLayer(nn.Module):
         states = self.around_attention(states, lambda x: self.self_attention(x, mask=mask))
         return self.around_feedforward(states, self.feedforward)
 
+    def sublayers(self, mask: Tensor | None) -> list[Sublayer]:
+        """The same in its parts."""
+        return [
+            Sublayer(self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, mask=mask)),
+            Sublayer(self.around_feedforward, self.feedforward, lambda x, memory: self.feedforward(x)),
+        ]
+
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
         return [self.self_attention.output, self.feedforward.outer]
 
 
 class TransformerEncoder(Encoder):
-    """A stack of layers; pre-norm stacks end with one more normalisation, post-norm stacks start small."""
+    """A stack of layers; pre-norm stacks end with one more normalisation, post-norm stacks start small.
 
-    def __init__(self, layers: list[TransformerEncoderLayer], norm: str, norm_position: str) -> None:
+    With `reversible`, for pre-norm stacks, activations are computed again instead of being kept.
+    """
+
+    def __init__(
+        self, layers: list[TransformerEncoderLayer], norm: str, norm_position: str, reversible: bool = False
+    ) -> None:
         super().__init__()
-        self.layers = Stack(layers)
+        self.layers, self.reversible = Stack(layers), reversible
         self.width = layers[0].self_attention.width
         self.norm = make_norm(norm, self.width) if norm_position == "pre" else nn.Identity()
         if norm_position == "post":
@@ -198,6 +211,9 @@ class TransformerEncoder(Encoder):
     def forward(self, embedded: Tensor, mask: Tensor) -> Memory:
         # A batch without padding needs no mask, and the kernel is faster without one.
         allowed = None if bool(mask.all()) else padding_mask(mask)
+        if self.reversible:
+            sublayers = [sublayer for layer in self.layers for sublayer in layer.sublayers(allowed)]
+            return Memory(self.norm(pass_through(sublayers, embedded)), mask)
         states = embedded
         for layer in self.layers:
             states = layer(states, allowed)

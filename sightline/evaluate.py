@@ -1,4 +1,4 @@
-"""How good a model is on given pairs: BLEU, chrF, perplexity, by sentence and by length."""
+"""How good a model is on given pairs: BLEU, chrF, perplexity, by sentence and by length; or on given text."""
 
 from __future__ import annotations
 
@@ -71,6 +71,81 @@ def evaluate(
         translations=found,
         by_length=metrics.by_length(sources, found, references, tokenize=tokenize) if by_length else [],
         by_sentence=_by_sentence(sources, found, references, tokenize) if by_sentence else [],
+    )
+
+
+@dataclass(frozen=True)
+class TextEvaluation:
+    """How probable a text is to a language model; the end of each line counts as a token, a word and a character.
+
+    `by_line` has each line with the perplexity of its tokens.
+    """
+
+    lines: int
+    tokens: int
+    words: int
+    characters: int
+    nll: float
+    by_line: list[tuple[str, float]]
+
+    @property
+    def perplexity(self) -> float:
+        """Of a token: it depends on what the tokens are."""
+        return metrics.perplexity(self.nll, self.tokens)
+
+    @property
+    def word_perplexity(self) -> float:
+        """Of a word, whatever the tokens are."""
+        return metrics.perplexity(self.nll, self.words)
+
+    @property
+    def bits(self) -> float:
+        """Of a character, whatever the tokens are."""
+        return self.nll / math.log(2) / self.characters
+
+    def as_dict(self, lines: bool = False) -> dict[str, Any]:
+        """Plain values for JSON, with `lines` those of each line too."""
+
+        def finite(value: float) -> float | None:
+            return value if math.isfinite(value) else None
+
+        values: dict[str, Any] = {
+            "lines": self.lines,
+            "tokens": self.tokens,
+            "words": self.words,
+            "characters": self.characters,
+            "perplexity": finite(self.perplexity),
+            "word_perplexity": finite(self.word_perplexity),
+            "bits_per_character": self.bits,
+        }
+        if lines:
+            values["by_line"] = [{"text": line, "perplexity": finite(value)} for line, value in self.by_line]
+        return values
+
+
+def measure_text(translator: Translator, lines: Sequence[str], watch: Watch = lambda count: None) -> TextEvaluation:
+    """How probable these lines are to a language model; lines that hold nothing are left out."""
+    given = [line for line in lines if line.strip()]
+    if not given:
+        raise SightlineError("there is nothing to evaluate: every line is empty")
+    watch(len(lines) - len(given))
+    nll, tokens = 0.0, 0
+    by_line: list[tuple[str, float]] = []
+    for start in range(0, len(given), PAIRS_AT_ONCE):
+        part = given[start : start + PAIRS_AT_ONCE]
+        found = token_log_probs(translator, [("", line) for line in part])
+        for line, (_, log_probs) in zip(part, found, strict=True):
+            nll -= sum(log_probs)
+            tokens += len(log_probs)
+            by_line.append((line, metrics.perplexity(-sum(log_probs), len(log_probs))))
+        watch(len(part))
+    return TextEvaluation(
+        lines=len(given),
+        tokens=tokens,
+        words=sum(len(line.split()) + 1 for line in given),
+        characters=sum(len(line.strip()) + 1 for line in given),
+        nll=nll,
+        by_line=by_line,
     )
 
 

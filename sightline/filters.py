@@ -44,6 +44,7 @@ class Filters:
 
     `ratio` bounds the characters of the longer side over those of the shorter; `identical` drops pairs whose sides are
     the same, `duplicates` pairs that came before; of a side with a script, `script_share` of the letters must be its.
+    `alone`: there is text without a source, so no empty source makes a pair go.
     """
 
     longest: int
@@ -53,6 +54,7 @@ class Filters:
     source_script: str | None = None
     target_script: str | None = None
     script_share: float = 0.5
+    alone: bool = False
 
     def judge(self) -> Callable[[Pair], Verdict]:
         """A function that looks at one pair; only duplicates, which take all pairs to see, are not its business."""
@@ -62,12 +64,12 @@ class Filters:
             if name is not None
         ]
         longest, most_characters = self.longest, MOST_CHARACTERS * self.longest
-        ratio, identical = self.ratio, self.identical
+        ratio, identical, alone = self.ratio, self.identical, self.alone
 
         def verdict(pair: Pair) -> Verdict:
             # Plain and lean: a corpus has millions of pairs, and nearly all of them pass.
             source, target = pair[0].strip(), pair[1].strip()
-            if not source or not target:
+            if not target or not (source or alone):
                 return Verdict.EMPTY
             characters = max(len(source), len(target))
             if characters > most_characters:
@@ -95,26 +97,33 @@ class Example:
     target: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.source} | {self.target}"
+        return f"{self.where}: {self.source} | {self.target}" if self.source else f"{self.where}: {self.target}"
 
 
 @dataclass(frozen=True)
 class Account:
-    """How many pairs were kept, and how many were dropped and why. Written out, it is one line."""
+    """How many pairs were kept, and how many were dropped and why. Written out, it is one line.
+
+    `unit` is what they are called: text without a source has lines.
+    """
 
     kept: int
     dropped: Mapping[Verdict, int] = field(default_factory=dict)
     examples: Mapping[Verdict, Sequence[Example]] = field(default_factory=dict)
+    unit: str = "pair"
 
     def __str__(self) -> str:
-        dropped = ", ".join(f"{count:,} {REASONS[why]}" for why, count in sorted(self.dropped.items()) if count)
-        kept = f"{self.kept:,} pair{'s' * (self.kept != 1)}"
+        dropped = ", ".join(f"{count:,} {self._reason(why)}" for why, count in sorted(self.dropped.items()) if count)
+        kept = f"{self.kept:,} {self.unit}{'s' * (self.kept != 1)}"
         return f"{kept}; dropped {dropped}" if dropped else kept
 
     def lines(self) -> list[str]:
         """The examples, one a line."""
         return [
-            f"  {REASONS[why]}: {example}" for why in sorted(self.examples) for example in self.examples[why] if example
+            f"  {self._reason(why)}: {example}"
+            for why in sorted(self.examples)
+            for example in self.examples[why]
+            if example
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -122,13 +131,16 @@ class Account:
         dropped = {
             why.name.lower(): {
                 "count": count,
-                "meaning": REASONS[why],
+                "meaning": self._reason(why),
                 "examples": [vars(example) for example in self.examples.get(why, ())],
             }
             for why, count in sorted(self.dropped.items())
             if count
         }
         return {"kept": self.kept, "dropped": dropped}
+
+    def _reason(self, why: Verdict) -> str:
+        return "empty" if why == Verdict.EMPTY and self.unit == "line" else REASONS[why]
 
 
 def shortened(text: str) -> str:

@@ -6,7 +6,7 @@ tokenizers' digests. Torch is imported only where weights are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,23 +16,30 @@ from sightline import __version__
 from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
 from sightline.errors import SightlineError
 from sightline.files import check_folder, sha256, write_text
-from sightline.text import Sizes, Tokenizer, load_tokenizer, tokenizer_file
+from sightline.text import Sizes, Tokenizer, WordTokenizer, load_tokenizer, tokenizer_file
 
 if TYPE_CHECKING:
     import torch
 
-    from sightline.models import EncoderDecoder
+    from sightline.lexicon import Lexicon
+    from sightline.writer import Writer
 
 FORMAT = 1
-CONFIG, WEIGHTS, CARD = "config.yaml", "model.safetensors", "README.md"
+CONFIG, WEIGHTS, CARD, LEXICON = "config.yaml", "model.safetensors", "README.md", "lexicon.tsv"
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """One for each side; the same object where the vocabulary is joint."""
+    """One for each side; the same object where the vocabulary is joint.
+
+    With `copies`, for a model that copies source words; of a vocabulary of words these may be words it does not have.
+    `lexicon`, in the tokenizers' ids, is for a model that looks words up.
+    """
 
     source: Tokenizer
     target: Tokenizer
+    copies: bool = False
+    lexicon: Lexicon | None = None
 
     @property
     def names(self) -> dict[str, Tokenizer]:
@@ -44,7 +51,31 @@ class Tokenizers:
     @property
     def sizes(self) -> Sizes:
         """Vocabulary sizes, as the recipes want them."""
-        return Sizes(self.source.size, self.target.size, self.source.same_entries(self.target))
+        joint = self.source.same_entries(self.target)
+        same = () if joint or not self.copies else self.target.ids_of(self.source)
+        return Sizes(self.source.size, self.target.size, joint, same, self.open, self.lexicon)
+
+    @property
+    def open(self) -> bool:
+        """Whether a source sentence brings words of its own: see `sightline.open_words`."""
+        return self.copies and isinstance(self.source, WordTokenizer)
+
+    def opened(self, source: str) -> Tokenizers:
+        """The tokenizers for this source sentence and its translation."""
+        if not self.open:
+            return self
+        from sightline.open_words import opened
+
+        return Tokenizers(*opened(self.source, self.target, source))
+
+    def id_limits(self, longest: int) -> tuple[int, int]:
+        """No id is as large as these, of sources and of targets, in pairs of at most `longest` tokens a side."""
+        sizes = (self.source.size, self.target.size)
+        if not self.open:
+            return sizes
+        from sightline.open_words import id_limits
+
+        return id_limits(sizes, longest)
 
 
 @dataclass(frozen=True)
@@ -60,7 +91,7 @@ class ModelFiles:
 class ModelFolder(ModelFiles):
     """A model with all it needs to be used."""
 
-    model: EncoderDecoder
+    model: Writer
 
 
 @dataclass(frozen=True)
@@ -73,22 +104,34 @@ class Card:
 
 
 def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
-    """Writes the tokenizers' files."""
+    """Writes the tokenizers' files, and the lexicon's where there is one."""
     for name, tokenizer in tokenizers.names.items():
         tokenizer.save(folder, name)
+    if tokenizers.lexicon is not None:
+        write_text(folder / LEXICON, tokenizers.lexicon.text(tokenizers.source, tokenizers.target))
 
 
 def load_tokenizers(folder: Path, config: RunConfig) -> Tokenizers:
-    """Reads the tokenizers of a model folder."""
+    """Reads the tokenizers of a model folder, and its lexicon where it has one."""
     if config.text.joint:
-        joint = load_tokenizer(folder, "joint", config.text)
-        return Tokenizers(joint, joint)
-    return Tokenizers(load_tokenizer(folder, "source", config.text), load_tokenizer(folder, "target", config.text))
+        source = target = load_tokenizer(folder, "joint", config.text)
+    else:
+        source, target = (load_tokenizer(folder, name, config.text) for name in ("source", "target"))
+    tokenizers = Tokenizers(source, target, config.model.copies)
+    return with_lexicon(tokenizers, folder / LEXICON) if (folder / LEXICON).is_file() else tokenizers
+
+
+def with_lexicon(tokenizers: Tokenizers, path: Path) -> Tokenizers:
+    """The tokenizers and a lexicon from a file."""
+    from sightline.lexicon import read_lexicon
+
+    return replace(tokenizers, lexicon=read_lexicon(path, tokenizers.source, tokenizers.target))
 
 
 def _tokenizer_files(folder: Path, config: RunConfig) -> list[Path]:
     names = ["joint"] if config.text.joint else ["source", "target"]
-    return [tokenizer_file(folder, name, config.text) for name in names]
+    lexicon = [] if config.model.lexicon.mode == "none" else [folder / LEXICON]
+    return [*(tokenizer_file(folder, name, config.text) for name in names), *lexicon]
 
 
 def save_config(folder: Path, config: RunConfig) -> None:
@@ -128,9 +171,11 @@ def read_config(folder: Path) -> RunConfig:
     digests = header.get("tokenizers")
     for file in _tokenizer_files(folder, config):
         if not file.is_file():
-            raise SightlineError(f"{folder}: the tokenizer {file.name} is missing")
+            what = "lexicon" if file.name == LEXICON else "tokenizer"
+            raise SightlineError(f"{folder}: the {what} {file.name} is missing")
         if not isinstance(digests, dict) or sha256(file) != digests.get(file.name):
-            raise SightlineError(f"{file}: not the tokenizer this model was trained with (its digest differs)")
+            what = "lexicon" if file.name == LEXICON else "tokenizer"
+            raise SightlineError(f"{file}: not the {what} this model was trained with (its digest differs)")
     return config
 
 
@@ -166,6 +211,8 @@ def weights_file(folder: Path) -> Path:
             raise SightlineError(
                 f"{folder}: an export for CTranslate2 has no weights to look into: use the model itself"
             )
+        if below := sorted(path.parent for path in folder.glob(f"*/{WEIGHTS}")):
+            raise SightlineError(f"{folder}: a run of several models: name one of them, {' or '.join(map(str, below))}")
         raise SightlineError(
             f"{folder}: no {WEIGHTS} yet: training writes it at the first validation (go on with --resume)"
         )
@@ -188,24 +235,28 @@ def load_model(files: ModelFiles, device: torch.device | None = None) -> ModelFo
     return ModelFolder(files.path, files.config, files.tokenizers, model.to(device or "cpu").eval())
 
 
-def save_model(folder: Path, model: EncoderDecoder) -> None:
+def save_model(folder: Path, model: Writer) -> None:
     """Writes the weights, whole or not at all."""
     from sightline.training.checkpoints import save_weights
 
     save_weights(model, folder / WEIGHTS)
 
 
-def save_card(folder: Path, config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, card: Card) -> None:
+def save_card(folder: Path, config: RunConfig, model: Writer, tokenizers: Tokenizers, card: Card) -> None:
     """Writes `README.md`, the model card."""
     write_text(folder / CARD, card_text(config, model, tokenizers, card))
 
 
-def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, card: Card) -> str:
+def card_text(config: RunConfig, model: Writer, tokenizers: Tokenizers, card: Card) -> str:
     """The model card: what the model is, what it learnt from, how well, and how to use it."""
     from sightline.models import parameter_count
 
     sizes = tokenizers.sizes
     vocabulary = f"{sizes.source:,} (joint)" if sizes.joint else f"{sizes.source:,} and {sizes.target:,}"
+    can, use = "It turns a source sentence into a target sentence", 'echo "a sentence" | sightline translate FOLDER'
+    if not config.model.has_source:
+        vocabulary = f"{sizes.target:,}"
+        can, use = "It goes on with a text, and tells how probable a text is", "sightline generate FOLDER"
     facts: dict[str, Any] = {
         "recipe": config.model.recipe,
         "parameters": f"{parameter_count(model):,}",
@@ -215,7 +266,7 @@ def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, 
     lines = [
         f"# A {config.model.recipe} model",
         "",
-        f"Made by Sightline {__version__}. It turns a source sentence into a target sentence, as in its training data,",
+        f"Made by Sightline {__version__}. {can}, as in its training data,",
         "and was trained for nothing else.",
         "",
         *(f"- {name}: {value}" for name, value in facts.items()),
@@ -235,7 +286,7 @@ def card_text(config: RunConfig, model: EncoderDecoder, tokenizers: Tokenizers, 
         "## Use",
         "",
         "```",
-        'echo "a sentence" | sightline translate FOLDER',
+        use,
         "```",
         "",
     ]

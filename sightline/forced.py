@@ -74,6 +74,7 @@ class EncodedPair:
 
 def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) -> EncodedPair:
     """A pair for a forced pass, the target as text or as the ids a search gave."""
+    tokenizers = tokenizers.opened(source)
     source_ids, source_words, source_owners = tokenizers.source.encode_words(source)
     if isinstance(target, str):
         target_ids, target_words, target_owners = tokenizers.target.encode_words(target)
@@ -85,7 +86,12 @@ def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) ->
 
 def has_attention(config: ModelConfig) -> bool:
     """Whether a model of this kind looks at its source."""
-    return config.recipe != "seq2seq"
+    return config.recipe != "seq2seq" and config.has_source
+
+
+def has_step_weights(config: ModelConfig) -> bool:
+    """Whether each step of its search tells where it looked."""
+    return has_attention(config) and config.decoder.cross_attention == "full"
 
 
 def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:

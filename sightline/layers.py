@@ -70,6 +70,7 @@ class FeedForward(nn.Module):
 
     Activations: relu (Vaswani et al. 2017), gelu (exact, as in BERT), gelu_tanh (as in GPT-2), silu (as in
     Marian's models, which call it swish), geglu and swiglu (Shazeer 2020; geglu with the tanh form, as in T5 1.1).
+    With `chunk`, so many positions are computed at a time, and their inner widths never stand side by side.
     """
 
     ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {  # noqa: RUF012
@@ -81,8 +82,11 @@ class FeedForward(nn.Module):
         "swiglu": (F.silu, True),
     }
 
-    def __init__(self, width: int, inner: int, activation: str = "relu", dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, inner: int, activation: str = "relu", dropout: float = 0.0, chunk: int | None = None
+    ) -> None:
         super().__init__()
+        self.chunk = chunk
         self.activation, self.gated = self.ACTIVATIONS[activation]
         self.inner = nn.Linear(width, 2 * inner if self.gated else inner)
         self.outer = nn.Linear(inner, width)
@@ -92,7 +96,13 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, states: Tensor) -> Tensor:
-        """`(…, d)` to `(…, d)`, each position by itself."""
+        """`(…, T, d)` to `(…, T, d)`, each position by itself."""
+        if self.chunk is None or states.size(-2) <= self.chunk:
+            return self.of_all(states)
+        return torch.cat([self.of_all(part) for part in torch.split(states, self.chunk, -2)], -2)
+
+    def of_all(self, states: Tensor) -> Tensor:
+        """`(…, d)` to `(…, d)`, in one go."""
         hidden = self.inner(states)
         if self.gated:
             opened, gate = hidden.chunk(2, -1)
@@ -134,3 +144,7 @@ class Residual(nn.Module):
         if self.before:
             return self.dropout.added(states, sublayer(self.norm(states)))
         return self.norm(self.dropout.added(states, sublayer(states)))
+
+    def change(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a sublayer adds, without what it is added to (pre-norm only): `(B, T, d)` to `(B, T, d)`."""
+        return self.dropout(sublayer(self.norm(states)))

@@ -12,7 +12,9 @@ def most_tokens(config: ModelConfig) -> tuple[int, int]:
     source, target = [UNLIMITED], [UNLIMITED]
     if config.positions == "learned":
         source += [config.max_positions] if config.encoder.kind not in ("lstm", "gru", "rnn") else []
-        target += [config.max_positions] if config.recipe == "transformer" else []
+        target += [config.max_positions] if config.has_transformer_decoder else []
+    if not config.has_source:
+        source = [UNLIMITED]
     if config.recipe == "seq2seq" and config.decoder.context == "concatenation":
         source.append(config.decoder.max_source)
     if config.recipe in ("bahdanau", "luong") and config.attention.score == "location":

@@ -7,7 +7,10 @@ Shapes: B sentences, T target positions, S source positions, d width of a memory
 from __future__ import annotations
 
 import math
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +20,38 @@ from sightline.batch import Memory
 Sum = tuple[Tensor, Tensor]
 
 
-class Penalty(nn.Module, ABC):
-    """A loss over the weights of a full pass."""
+@dataclass(frozen=True)
+class Outcome:
+    """A full pass over a batch, as losses see it.
+
+    Where the decoder looked, `weights` `(B, T, S)`, which targets are `real` `(B, T)`, the memory, and the `links`
+    `(B, T, S)` that were known before. Where positions were drawn, the `log_chances` `(B, T)` of these; `rewards` works
+    out the log-probabilities of the targets, `(B, T)`, without gradient; `changing` are some weights that every update
+    changes.
+    """
+
+    weights: Tensor
+    real: Tensor
+    memory: Memory
+    rewards: Callable[[], Tensor]
+    changing: Tensor
+    links: Tensor | None = None
+    log_chances: Tensor | None = None
+
+
+class AttentionLoss(nn.Module, ABC):
+    """A loss beside that of the words."""
+
+    @abstractmethod
+    def of(self, outcome: Outcome) -> Sum:
+        """A sum, and what to divide it by."""
+
+
+class Penalty(AttentionLoss):
+    """A loss over the weights of a full pass alone."""
+
+    def of(self, outcome: Outcome) -> Sum:
+        return self(outcome.weights, outcome.real, outcome.memory)
 
     @abstractmethod
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
@@ -71,6 +104,118 @@ class GlobalFertility(Penalty):
         mean, variance = self.expected(memory.states)
         surprise = 0.5 * ((received(weights, real) - mean) ** 2 / variance + variance.log() + math.log(2 * math.pi))
         return (surprise * words).sum(), words.sum()
+
+
+class GuidedAttention(AttentionLoss):
+    """Weights compared with links, for each target that has any: with `1 / n` at each of a target's n links.
+
+    cross_entropy `-Σ_s α*_s log α_s` (Chen et al. 2016; Garg et al. 2019), at least the entropy of the links;
+    squared_error `½ Σ_s (α_s - α*_s)²`; product `-log Σ_s α*_s α_s` (Liu et al. 2016; Mi et al. 2016).
+    A token's row is the one that predicts it or, with `consumes`, the next, which has it as input.
+    """
+
+    LEAST = 1e-9  # beside a weight, so that its logarithm is a number
+
+    def __init__(self, kind: str, consumes: bool = False) -> None:
+        super().__init__()
+        self.kind, self.consumes = kind, consumes
+
+    def of(self, outcome: Outcome) -> Sum:
+        return self(outcome.weights, outcome.links)
+
+    def forward(self, weights: Tensor, links: Tensor | None) -> Sum:
+        """Weights `(B, T, S)` and links of the same shape, True or False, to a sum and the number of linked targets.
+
+        A target without links, such as the end symbol, is free to look anywhere.
+        """
+        if links is None:
+            return weights.new_zeros(()), torch.zeros((), dtype=torch.long, device=weights.device)
+        if self.consumes:
+            links = nn.functional.pad(links[:, :-1], (0, 0, 1, 0))
+        linked = links.any(-1)
+        weights, links = weights[linked], links[linked].to(weights.dtype)  # (linked targets, S)
+        wanted = links / links.sum(-1, keepdim=True)
+        if self.kind == "squared_error":
+            total = 0.5 * ((weights - wanted) ** 2).sum()
+        elif self.kind == "product":
+            total = -((wanted * weights).sum(-1) + self.LEAST).log().sum()
+        else:
+            total = -(wanted * (weights + self.LEAST).log()).sum()
+        return total, linked.sum()
+
+
+def agreement(forward: Tensor, backward: Tensor, source: Tensor, target: Tensor) -> Sum:
+    """How far two directions see the same: `Tr(A B)`, and the most it can be, the words of the shorter side.
+
+    Weights `(B, T, S)` of the one direction and `(B, S, T)` of the other, and the masks of their tokens, `(B, S)` and
+    `(B, T)`. The end symbols have no part in it, neither as rows nor as columns.
+    """
+    sources, targets = source_words(source), source_words(target)
+    both = (forward * backward.transpose(1, 2)) * (targets[:, :, None] & sources[:, None])
+    return both.sum(), torch.minimum(sources.sum(-1), targets.sum(-1)).sum()
+
+
+class Certainty(Penalty):
+    """`Σ_s α_ts log α_ts` for each target, between -log S and 0: with a small weight, a bonus for open choices."""
+
+    def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
+        return (torch.xlogy(weights, weights.clamp(min=1e-30)) * real[..., None]).sum(), real.sum()
+
+
+# Parts of a batch may be at work at once; a lock of a module's own could not be copied with it.
+_PENDING = threading.Lock()
+
+
+class Reinforce(AttentionLoss):
+    """Teaches attention that draws its positions (Xu et al. 2015): `-(Σ_{t' ≥ t} log p(y_t') - b) log α_t` for each.
+
+    A draw is good for what comes at its target and after it. `b` is what a target was worth lately, a moving average
+    of log-probabilities which lowers the variance and, because it never knows the draw at hand, changes nothing else.
+    All batches of an update see the same one: what they add to it waits until the weights have changed. It waits as a
+    whole number of millionths, so that the order of the parts cannot matter.
+    """
+
+    MEMORY, UNIT = 0.9, 1e-6
+    baseline: Tensor
+    waiting: Tensor
+    seen: Tensor | None
+
+    def __init__(self, first: float) -> None:
+        """`first`: what a target is worth to who knows nothing."""
+        super().__init__()
+        self.register_buffer("baseline", torch.tensor([first], dtype=torch.float64))
+        self.register_buffer("waiting", torch.zeros(2, dtype=torch.long))  # a sum in units, and its count
+        self.register_buffer("seen", None, persistent=False)  # the weights that `waiting` belongs to
+
+    def of(self, outcome: Outcome) -> Sum:
+        if outcome.log_chances is None:  # nothing was drawn, as in evaluation
+            return outcome.weights.new_zeros(()), outcome.real.sum()
+        return self(outcome.log_chances, outcome.rewards(), outcome.real, outcome.changing)
+
+    def forward(self, log_chances: Tensor, rewards: Tensor, real: Tensor, weights: Tensor) -> Sum:
+        """Log-chances of draws, log-probabilities of targets without gradient, and which are real, `(B, T)` each.
+
+        `weights` are any that every update changes.
+        """
+        baseline = self.settled(weights)
+        gains = (rewards - baseline) * real
+        to_come = gains.flip(1).cumsum(1).flip(1)
+        told = round(float((rewards * real).sum()) / self.UNIT)
+        with _PENDING:
+            self.waiting += torch.tensor([told, int(real.sum())], device=self.waiting.device)
+        return -(to_come * log_chances * real).sum(), real.sum()
+
+    def settled(self, weights: Tensor) -> float:
+        """The baseline, after taking up what was waiting if the weights have changed since."""
+        with _PENDING:
+            if self.seen is None or not torch.equal(self.seen, weights):
+                self.seen = weights.detach().clone()
+                total, count = self.waiting.tolist()
+                if count:
+                    lately = total * self.UNIT / count
+                    self.baseline.mul_(self.MEMORY).add_((1 - self.MEMORY) * lately)
+                    self.waiting.zero_()
+            return float(self.baseline)
 
 
 def received(weights: Tensor, real: Tensor) -> Tensor:

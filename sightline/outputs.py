@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sightline.int8 import Int8Product
+from sightline.output_layer import OutputLayer
 
 # Large enough for a good matrix product, small enough that a chunk's logits stay in the cache.
 CHUNK = 256
@@ -141,7 +142,56 @@ class _CrossEntropy(torch.autograd.Function):
         return by_features * scale, by_weight * scale, by_bias * scale, None, None, None, None
 
 
-class Output(nn.Module):
+class TokenScores(NamedTuple):
+    """What a mixture needs of the vocabulary's part, each `(N,)`: the right token's logit, `log Σ exp` and the mean."""
+
+    right: Tensor
+    normaliser: Tensor
+    mean: Tensor
+
+
+class _TokenScores(torch.autograd.Function):
+    """`TokenScores` of `features Wᵀ + b`, chunk by chunk; the backward pass works the logits out again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, fixed_row: int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        right, normaliser, mean = (features.new_empty(features.size(0)) for _ in range(3))
+        for start in range(0, features.size(0), CHUNK):
+            here = slice(start, start + CHUNK)
+            logits = torch.addmm(bias, features[here], weight.T)
+            right[here] = logits.gather(1, targets[here, None]).squeeze(1)
+            normaliser[here], mean[here] = logits.logsumexp(-1), logits.mean(-1)
+        ctx.save_for_backward(features, weight, bias, targets, normaliser)
+        ctx.set_materialize_grads(False)
+        ctx.fixed_row = fixed_row
+        return right, normaliser, mean
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        features, weight, bias, targets, normaliser = ctx.saved_tensors
+        by_right, by_normaliser, by_mean = (None if one is None else one[:, None] for one in gradients)
+        by_features, by_weight, by_bias = (torch.zeros_like(part) for part in (features, weight, bias))
+        for start in range(0, features.size(0), CHUNK):
+            here = slice(start, start + CHUNK)
+            logits = torch.addmm(bias, features[here], weight.T)
+            by_logits = logits.sub_(normaliser[here, None]).exp_()
+            by_logits.mul_(0.0 if by_normaliser is None else by_normaliser[here])
+            if by_mean is not None:
+                by_logits += by_mean[here] / weight.size(0)
+            if by_right is not None:
+                by_logits.scatter_add_(1, targets[here, None], by_right[here])
+            torch.mm(by_logits, weight, out=by_features[here])
+            by_weight.addmm_(by_logits.T, features[here])
+            by_bias += by_logits.sum(0)
+        if ctx.fixed_row is not None:
+            by_weight[ctx.fixed_row].zero_()
+        return by_features, by_weight, by_bias, None, None
+
+
+class Output(OutputLayer):
     """`softmax(W f + b)` over the vocabulary.
 
     `weight` may be shared with an embedding, whose row for padding (`fixed_row`) then stays as it is: zero.
@@ -158,13 +208,20 @@ class Output(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.fast: Int8Product | None = None
 
+    def changing(self) -> Tensor:
+        return self.bias
+
     def quantise(self) -> None:
         """From now on `log_probs` multiplies in int8: faster, not to the last digit, and without gradients."""
         self.fast = Int8Product(self.weight, self.bias)
 
+    def logits(self, features: Tensor) -> Tensor:
+        """`W f + b`: `(…, d)` to `(…, V)`."""
+        return F.linear(features, self.weight, self.bias) if self.fast is None else self.fast(features)
+
     def log_probs(self, features: Tensor) -> Tensor:
         """Features `(…, d)` to log-probabilities `(…, V)`."""
-        logits = F.linear(features, self.weight, self.bias) if self.fast is None else self.fast(features)
+        logits = self.logits(features)
         if torch.is_grad_enabled():
             return logits.log_softmax(-1)
         # The largest tensor of a step: a second one would cost as much as the softmax.
@@ -189,3 +246,24 @@ class Output(nn.Module):
                 learning,
             )
         return sums
+
+    def token_scores(self, features: Tensor, targets: Tensor) -> TokenScores:
+        """Features `(N, d)` and ids `(N,)` to what a mixture with another distribution needs; no logits are kept."""
+        with torch.autocast(features.device.type, enabled=False):
+            full = features.float() if features.dtype in (torch.bfloat16, torch.float16) else features
+            found = _TokenScores.apply(full, self.weight, self.bias, targets, self.fixed_row)  # type: ignore[no-untyped-call]
+        return TokenScores(*found)
+
+
+class OverVocabulary(OutputLayer):
+    """An output layer over one of the vocabulary alone."""
+
+    def __init__(self, vocabulary: Output) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+
+    def changing(self) -> Tensor:
+        return self.vocabulary.bias
+
+    def quantise(self) -> None:
+        self.vocabulary.quantise()

@@ -24,13 +24,14 @@ from sightline import sizes
 from sightline.cache import Cache, Entry, Facts
 from sightline.config import RunConfig
 from sightline.console import bar
-from sightline.corpora import Mix, corpora_of, mix, named_files, validation_files
+from sightline.corpora import Mix, check_sides, corpora_of, mix, named_files, validation_files
 from sightline.data import EncodedPairs, Origins
 from sightline.encoding import CHUNK, Chunk, Encoders, PartWriter, map_part, part_files, processes_for
 from sightline.errors import SightlineError
 from sightline.files import sha256
 from sightline.filters import MOST_EXAMPLES, Account, Example, Filters, Verdict, shortened
-from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers
+from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers, with_lexicon
+from sightline.guidance import Link, LinkFile
 from sightline.readers import Pair, TextFiles
 from sightline.survey import HeldOut, Survey, survey
 from sightline.text import train_tokenizer
@@ -90,10 +91,25 @@ def prepare(
         learnt = cache.entry("tokenizer", work.tokenizer_key(), work.learn)
         tokenizers = load_tokenizers(learnt.folder, config)
         learnt.release()
-    say(f"tokenizer: {config.text.tokenizer}, {_entries(tokenizers)}")
+        tokenizers = _with_lexicon(tokenizers, config)
+    entries = _entries(tokenizers) if config.model.has_source else f"{tokenizers.target.size:,} entries"
+    say(f"tokenizer: {config.text.tokenizer}, {entries}")
     chosen = tokenizers
     entry = cache.entry("tokens", work.tokens_key(chosen), lambda folder: work.encode(chosen, folder))
     return work.load(entry, tokenizers, texts)
+
+
+def _with_lexicon(tokenizers: Tokenizers, config: RunConfig) -> Tokenizers:
+    """The tokenizers and the lexicon that the configuration names, if it asks for one."""
+    lexicon = config.model.lexicon
+    if lexicon.mode == "none":
+        return tokenizers
+    if lexicon.file is None:
+        raise SightlineError(
+            f"model.lexicon.mode={lexicon.mode} needs model.lexicon.file: source<TAB>target<TAB>probability in each "
+            "line, as `sightline lexicon` makes one from pairs"
+        )
+    return with_lexicon(tokenizers, lexicon.file)
 
 
 def _entries(tokenizers: Tokenizers) -> str:
@@ -109,7 +125,11 @@ class _Work:
         self.config, self.longest, self.say, self.show = config, longest, say, show
         self.corpora, self.validation = corpora_of(data), validation_files(data)
         self.held_out = HeldOut(data.held_out, config.training.seed) if self.validation is None else None
-        self.filters = Filters(longest, **data.filters.model_dump())
+        validation = [] if self.validation is None else [self.validation]
+        check_sides(config.model.has_source, *(corpus.files for corpus in self.corpora), *validation)
+        self.unit = "pair" if config.model.has_source else "line"
+        self.links = data.alignments
+        self.filters = Filters(longest, **data.filters.model_dump(), alone=not config.model.has_source)
         self.filters.judge()  # so that a wrong name of a script is told at once
         for path in named_files(data):
             if path.exists() and not path.is_file() and not path.is_dir():
@@ -131,6 +151,11 @@ class _Work:
             "unicode": unicodedata.unidata_version,
         }
 
+    @property
+    def linked(self) -> tuple[bool, bool]:
+        """Which of the parts have links: those of the text that the links belong to."""
+        return self.links is not None, self.links is not None and self.held_out is not None
+
     @cached_property
     def survey(self) -> Survey:
         total = sum(path.stat().st_size for corpus in self.corpora for path in corpus.files.paths if path.is_file())
@@ -141,7 +166,7 @@ class _Work:
 
     def _tell_held_out(self, count: int, usable: int) -> None:
         if self.held_out is not None:
-            self.say(f"held out {count:,} of {usable:,} pairs for validation (no sentence is in both parts)")
+            self.say(f"held out {count:,} of {usable:,} {self.unit}s for validation (no sentence is in both parts)")
 
     def _bar(self, total: float, what: str) -> AbstractContextManager[Callable[[float], None]]:
         return bar(total, what, self.show, PATIENCE)
@@ -164,16 +189,18 @@ class _Work:
         """Learns the tokenizers from the training part and writes their files."""
         text = self.config.text
         vocabulary = sizes.choose_vocabulary(text, self.survey.training_words())
-        self.say(f"learning the tokenizer from {self.survey.count(Verdict.TRAIN):,} pairs")
+        self.say(f"learning the tokenizer from {self.survey.count(Verdict.TRAIN):,} {self.unit}s")
 
         def sentences(*sides: int) -> Iterator[str]:
             return (pair[side] for _, _, pair, verdict in self.read() if verdict == Verdict.TRAIN for side in sides)
 
         if text.joint:
-            joint = train_tokenizer(sentences(0, 1), text, vocabulary)
+            sides = (0, 1) if self.config.model.has_source else (1,)
+            joint = train_tokenizer(sentences(*sides), text, vocabulary)
             tokenizers = Tokenizers(joint, joint)
         else:
-            tokenizers = Tokenizers(*(train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1)))
+            source, target = (train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1))
+            tokenizers = Tokenizers(source, target)
         save_tokenizers(folder, tokenizers)
         return {}
 
@@ -183,7 +210,9 @@ class _Work:
         """All that decides what the token ids will be."""
         digests = {name: _digest(tokenizer.content()) for name, tokenizer in tokenizers.names.items()}
         text = self.config.text
-        return {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
+        key = {**self.content, "tokenizers": digests, "normalise": [text.normalization, text.lowercase]}
+        links = {} if self.links is None else {"links": sha256(self.links)}
+        return key | ({"open_words": True} if tokenizers.open else {}) | links
 
     def encode(self, tokenizers: Tokenizers, folder: Path) -> Facts:
         """Tokenises both parts into `folder`."""
@@ -191,14 +220,16 @@ class _Work:
         pairs = found.count(Verdict.TRAIN) + found.count(Verdict.VALID)
         processes = processes_for(pairs)
         if processes > 1:
-            self.say(f"tokenising {pairs:,} pairs in {processes} processes")
-        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+            self.say(f"tokenising {pairs:,} {self.unit}s in {processes} processes")
+        vocabularies = tokenizers.id_limits(self.longest)
         dropped: tuple[Counter[Verdict], ...] = (Counter(found.account().dropped), Counter())
         examples = _Examples()
-        encoders = Encoders(tokenizers.source, tokenizers.target, self.longest, processes)
+        source = tokenizers.source if self.config.model.has_source else None
+        encoders = Encoders(source, tokenizers.target, self.longest, processes, tokenizers.open)
+        of_train, of_valid = (self.longest if linked else None for linked in self.linked)
         with (
-            PartWriter(folder, "train", vocabularies, len(self.corpora)) as train,
-            PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1) as valid,
+            PartWriter(folder, "train", vocabularies, len(self.corpora), of_train) as train,
+            PartWriter(folder, "valid", vocabularies, len(self.corpora) if self.held_out else 1, of_valid) as valid,
             open(folder / TEXTS, "w", encoding="utf-8") as texts,
             encoders,
             self._bar(pairs, "tokenising") as watch,
@@ -225,7 +256,7 @@ class _Work:
     def _chunks(self, examples: _Examples) -> Iterator[Chunk]:
         """The pairs of both parts in chunks; the others leave examples."""
         open_chunks: dict[int, Chunk] = {}
-        for corpus, line, pair, verdict in self._both_parts():
+        for corpus, line, pair, verdict, links in self._both_parts():
             if verdict > Verdict.VALID:
                 examples.add(Verdict(verdict), corpus, line, pair)
                 continue
@@ -235,16 +266,24 @@ class _Work:
                 yield open_chunks.pop(part)
                 chunk = None
             if chunk is None:
-                chunk = open_chunks[part] = Chunk(part, corpus, [], [])
+                chunk = open_chunks[part] = Chunk(part, corpus, [], [], [] if self.linked[part] else None)
             chunk.lines.append(line)
             chunk.pairs.append(pair)
+            if chunk.links is not None:
+                chunk.links.append(links)
         yield from open_chunks.values()
 
-    def _both_parts(self) -> Iterator[tuple[int, int, Pair, int]]:
-        yield from self.read()
+    def _both_parts(self) -> Iterator[tuple[int, int, Pair, int, list[Link]]]:
+        """(corpus, line, pair, verdict, links) of every pair."""
+        file = None if self.links is None else LinkFile(self.links)
+        for corpus, line, pair, verdict in self.read():
+            given = file.take() if file else ""
+            yield corpus, line, pair, verdict, file.links(given, pair) if file and verdict <= Verdict.VALID else []
+        if file is not None:
+            file.end()
         if self.validation is not None:
             for line, pair in self.validation.read():
-                yield 0, line, pair, Verdict.VALID
+                yield 0, line, pair, Verdict.VALID, []
 
     def load(self, entry: Entry, tokenizers: Tokenizers, texts: int) -> Prepared:
         """Maps the token ids and puts together what is known of them."""
@@ -255,10 +294,18 @@ class _Work:
                 self._tell_held_out(facts["held_out"], facts["usable"])
         training = tuple(corpus.files for corpus in self.corpora)
         validation = training if self.validation is None else (self.validation,)
-        vocabularies = (tokenizers.source.size, tokenizers.target.size)
+        vocabularies = tokenizers.id_limits(self.longest)
         train, valid = (
-            map_part(entry.folder, name, vocabularies, Origins(files, tuple(np.cumsum([0, *counts]).tolist())))
-            for name, files, counts in zip(PARTS, (training, validation), facts["counts"], strict=True)
+            map_part(
+                entry.folder,
+                name,
+                vocabularies,
+                Origins(files, tuple(np.cumsum([0, *counts]).tolist())),
+                self.longest if linked else None,
+            )
+            for name, files, counts, linked in zip(
+                PARTS, (training, validation), facts["counts"], self.linked, strict=True
+            )
         )
         with open(entry.folder / TEXTS, encoding="utf-8") as lines:
             first = [Pair(*json.loads(line)) for line in islice(lines, texts)]
@@ -269,14 +316,20 @@ class _Work:
             valid,
             first,
             self._account(facts, train, valid),
-            _digest("".join(entry.digests[name] for part in PARTS for name in part_files(part)).encode()),
+            _digest(
+                "".join(
+                    entry.digests[name]
+                    for part, linked in zip(PARTS, self.linked, strict=True)
+                    for name in part_files(part, linked)
+                ).encode()
+            ),
             mix(facts["counts"][0], [corpus.weight for corpus in self.corpora], self.config.data.temperature),
         )
 
     def _account(self, facts: Facts, train: EncodedPairs, valid: EncodedPairs) -> Account:
         """What was dropped of the training text; it is a mistake if either part has nothing left."""
         of_training, of_validation = (
-            Account(len(part), {Verdict[why]: count for why, count in dropped.items()})
+            Account(len(part), {Verdict[why]: count for why, count in dropped.items()}, unit=self.unit)
             for part, dropped in zip((train, valid), facts["dropped"], strict=True)
         )
         for name, account in (("train on", of_training), ("validate with", of_validation)):
@@ -287,7 +340,7 @@ class _Work:
             Verdict[why]: [Example(self.corpora[corpus].files.where(line), *pair) for corpus, line, pair in found]
             for why, found in facts["examples"].items()
         }
-        return Account(of_training.kept, of_training.dropped, examples)
+        return Account(of_training.kept, of_training.dropped, examples, self.unit)
 
 
 class _Examples:

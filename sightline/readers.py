@@ -1,4 +1,4 @@
-"""Pairs of sentences from files: plain parallel text, .tsv, .csv, .jsonl, .parquet and .tmx.
+"""Pairs of sentences from files: plain parallel text, .tsv, .csv, .jsonl, .parquet and .tmx; and text without a source.
 
 Everything is a stream, so that a corpus may be larger than the memory. Each pair comes with the number of its line (of
 a Parquet file: its row), and a mistake is told with it. Text may be packed: `.gz` or `.zst` after the name.
@@ -23,7 +23,7 @@ ROWS_AT_ONCE = 4096
 
 
 class Pair(NamedTuple):
-    """A source sentence and its target."""
+    """A source sentence and its target. The text of a language model is a target whose source is empty."""
 
     source: str
     target: str
@@ -34,10 +34,14 @@ Numbered = Iterator[tuple[int, Pair]]
 
 @dataclass(frozen=True)
 class TextFiles:
-    """Where pairs are read from: two parallel files, or one file of pairs. `given` makes it, and checks."""
+    """Where pairs are read from: two parallel files, or one file of pairs. `given` makes it, and checks.
+
+    With `alone` the only file is text without a source, one sentence or paragraph a line.
+    """
 
     paths: tuple[Path, ...]
     languages: tuple[str | None, str | None] = (None, None)
+    alone: bool = False
 
     @staticmethod
     def given(
@@ -45,8 +49,13 @@ class TextFiles:
         target: Path | None = None,
         pairs: Path | None = None,
         languages: tuple[str | None, str | None] = (None, None),
+        text: Path | None = None,
     ) -> TextFiles:
         """Refuses what does not go together; `languages` are those of a .tmx file to read."""
+        if text is not None:
+            if source is not None or target is not None or pairs is not None:
+                raise SightlineError("give either text without a source, for a language model, or pairs, not both")
+            return TextFiles((text,), alone=True)
         if pairs is not None:
             if source is not None or target is not None:
                 raise SightlineError("give either a source and a target file or one file of pairs, not both")
@@ -65,7 +74,9 @@ class TextFiles:
 
     @property
     def form(self) -> str:
-        """The suffix that tells the format, `.gz` and `.zst` aside; empty for two parallel files."""
+        """The suffix that tells the format, `.gz` and `.zst` aside; empty for two parallel files, "text" for text."""
+        if self.alone:
+            return "text"
         if len(self.paths) == 2:
             return ""
         (path,) = self.paths
@@ -85,6 +96,8 @@ class TextFiles:
         form, path = self.form, self.paths[0]
         if not form:
             return _read_parallel(path, self.paths[1], watch)
+        if self.alone:
+            return ((number, Pair("", line)) for number, line in enumerate(read_lines(path, watch), start=1))
         if form == ".tsv":
             return _read_tab_separated(path, watch)
         if form == ".csv":
@@ -96,6 +109,13 @@ class TextFiles:
             units = read_tmx(path, source, target, watch)
             return ((line, Pair(_one_line(left), _one_line(right))) for line, left, right in units)
         return _read_json_lines(path, watch)
+
+    def all(self) -> list[Pair]:
+        """All pairs, which must be some."""
+        found = [pair for _, pair in self.read()]
+        if not found:
+            raise SightlineError(f"{self.paths[0]}: the file is empty")
+        return found
 
     def where(self, line: int) -> str:
         """The place of a pair as a person would look for it."""

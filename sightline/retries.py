@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sightline.engines.base import Task
 from sightline.errors import SightlineError
 from sightline.failures import Expectations, detect, mean_log_prob
-from sightline.forced import has_attention
+from sightline.forced import has_step_weights
 from sightline.hypothesis import Request, SearchOptions
 from sightline.translation import Translation
 
@@ -86,7 +86,7 @@ def safer(
         half = len(translator.files.tokenizers.source.encode(one.source)) // 2
         least = max(options.min_length, half, len(one.tokens) + 1)
         settings = replace(settings, min_length=min(least, options.max_length or least))
-        if has_attention(translator.config.model) and not options.coverage_penalty:
+        if has_step_weights(translator.config.model) and not options.coverage_penalty:
             settings = replace(settings, coverage_penalty=COVERAGE)
     for chosen in (settings, wider):
         task = Task(chosen, translator.config.alignment, (request or Request(),))

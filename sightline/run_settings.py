@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ def given_only(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def data_files(part: str, source: Path | None, target: Path | None, pairs: Path | None) -> dict[str, Any]:
-    """Keys of the data section; one kind of file on the command line takes the place of the other in a config."""
-    values = given_only({"source": source, "target": target, "pairs": pairs})
+def data_files(
+    part: str, source: Path | None, target: Path | None, pairs: Path | None, text: Path | None = None
+) -> dict[str, Any]:
+    """Keys of the data section; one kind of file on the command line takes the place of the others in a config."""
+    values = given_only({"source": source, "target": target, "pairs": pairs, "text": text})
     names: dict[str, Any] = {f"{part}{name}": str(path) for name, path in values.items()}
-    if pairs is None and values:
-        names[f"{part}pairs"] = None
-    elif pairs is not None and len(values) == 1:
-        names |= {f"{part}source": None, f"{part}target": None}
+    for kind in (("source", "target"), ("pairs",), ("text",)):
+        if values and not any(name in values for name in kind):
+            names |= {f"{part}{name}": None for name in kind}
     return names
 
 
@@ -44,20 +46,24 @@ def limits(
     return {"max_steps": steps_done(output) + more_steps, "max_minutes": max_minutes}
 
 
-def training_files(sources: list[Path], targets: list[Path], pairs: list[Path]) -> dict[str, Any]:
+def training_files(
+    sources: list[Path], targets: list[Path], pairs: list[Path], texts: Sequence[Path] = ()
+) -> dict[str, Any]:
     """The same for the training text, of which there may be several corpora."""
-    if max(len(sources), len(targets), len(pairs)) <= 1:
-        names = data_files("", *(one[0] if one else None for one in (sources, targets, pairs)))
+    if max(len(sources), len(targets), len(pairs), len(texts)) <= 1:
+        names = data_files("", *(one[0] if one else None for one in (sources, targets, pairs, texts)))
         return {**names, "corpora": []} if names else {}
+    if texts and (sources or targets or pairs):
+        raise SightlineError("give either --text, for a language model, or pairs, not both")
     if pairs and (sources or targets):
         raise SightlineError(
             "give either --source and --target or --pairs, not both; a config's data.corpora may mix them"
         )
     if len(sources) != len(targets):
         raise SightlineError(f"{len(sources)} --source and {len(targets)} --target: give as many of each")
-    corpora = [{"pairs": str(path)} for path in pairs]
+    corpora = [{"pairs": str(path)} for path in pairs] + [{"text": str(path)} for path in texts]
     corpora += [{"source": str(one), "target": str(other)} for one, other in zip(sources, targets, strict=True)]
-    return {"source": None, "target": None, "pairs": None, "corpora": corpora}
+    return {"source": None, "target": None, "pairs": None, "text": None, "corpora": corpora}
 
 
 def assembled(

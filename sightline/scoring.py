@@ -91,13 +91,13 @@ def score_lines(
     Errors tell of a line by its number and by the name of what it is in: `names` of the source and of each target.
     """
     check_normalisation(normalise)
-    target = translator.files.tokenizers.target
     every = iter(lines)
     while chunk := list(islice(every, LINES_AT_ONCE)):
         for line in chunk:
             check_line(translator, line, names)
         found = token_log_probs(translator, [(line.source, text) for line in chunk for text in line.targets])
         for line in chunk:
+            target = translator.files.tokenizers.opened(line.source).target
             scored = []
             for text in line.targets:
                 ids, log_probs = next(found)
@@ -118,12 +118,12 @@ def token_log_probs(
     # Whoever can translate with a model can score with it.
     plain = Task(SearchOptions(beam=1, max_length=most), translator.config.alignment)
     engine = translator.engines.for_task(plain)
-    tokenizers = translator.files.tokenizers
-    ids = [
-        ([*tokenizers.source.encode(source), EOS], [*tokenizers.target.encode(target), EOS]) for source, target in pairs
-    ]
-    for (_, target), log_probs in zip(ids, engine.token_log_probs(ids), strict=True):
-        yield target[:-1], log_probs
+    ids = []
+    for source, target in pairs:
+        sides = translator.files.tokenizers.opened(source)
+        ids.append(([*sides.source.encode(source), EOS], [*sides.target.encode(target), EOS]))
+    for (_, wanted), log_probs in zip(ids, engine.token_log_probs(ids), strict=True):
+        yield wanted[:-1], log_probs
 
 
 def check_line(translator: Translator, line: Line, names: Sequence[str] = COLUMNS) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -27,6 +27,7 @@ class CorpusConfig(Section):
     source: Path | None = Field(None, description="source side, one sentence a line")
     target: Path | None = Field(None, description="target side")
     pairs: Path | None = Field(None, description="or one file of pairs")
+    text: Path | None = Field(None, description="lm: a file of text")
     weight: float = Field(1.0, gt=0, description="how often each of its pairs is seen, compared with a weight of 1")
 
 
@@ -49,17 +50,25 @@ class DataConfig(Section):
     pairs: Path | None = Field(
         None, description="or one file of pairs: .tsv, .csv, .jsonl, .parquet or .tmx (text also .gz, .zst)"
     )
+    text: Path | None = Field(None, description="lm: text, one sentence or paragraph a line (also .gz, .zst)")
     corpora: list[CorpusConfig] = Field(
-        default_factory=list, description="or several: {pairs, or source and target, weight, name} each"
+        default_factory=list, description="or several: {pairs, or source and target, or text, weight, name} each"
     )
     temperature: float | None = Field(
         None, gt=0, description="several corpora: shares grow with size^(1/temperature) times weight; null is 1"
+    )
+    alignments: Path | None = Field(
+        None, description="word links of all training pairs in their order, Pharaoh lines such as 0-0 1-2 (also .gz)"
+    )
+    align_with: Literal["eflomal"] | None = Field(
+        None, description="or the aligner that makes them when the run begins (extra: eflomal)"
     )
     source_language: str | None = Field(None, description="which language of a .tmx file is the source, such as en")
     target_language: str | None = Field(None, description="which one is the target")
     valid_source: Path | None = Field(None, description="source side of the validation text")
     valid_target: Path | None = Field(None, description="target side of the validation text")
     valid_pairs: Path | None = Field(None, description="or one file of validation pairs")
+    valid_text: Path | None = Field(None, description="lm: validation text")
     held_out: int | None = Field(None, ge=1, description="without validation files: pairs held out; null chooses")
     max_length: int = Field(250, ge=2, description="training pairs with a side of more tokens are dropped, and counted")
     filters: FiltersConfig = Field(default_factory=FiltersConfig, description=FiltersConfig.__doc__)

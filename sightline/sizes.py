@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sightline.architecture import ModelConfig
-from sightline.config import RunConfig, TextConfig, merge
+from sightline.config import AlignmentConfig, RunConfig, TextConfig, merge
+from sightline.heads import taught_head
 from sightline.training.schedules import noam_peak
 
 
@@ -35,6 +36,7 @@ LADDER = (
 # A handful of pairs is one batch, and an epoch of it one update: epochs alone would end before anything is learnt.
 LEAST_UPDATES = 1_000
 RECURRENT_RATE = 3e-3
+GUIDED_WEIGHT = 0.5
 TRANSFORMER_RATE = {128: 3e-3, 256: 1.5e-3, 512: 7e-4}
 
 
@@ -61,16 +63,43 @@ def fill(config: RunConfig, corpus: Corpus) -> RunConfig:
     values["model"] = _fill_model(config.model, width, layers, feedforward, recurrent)
     values["data"]["batch_tokens"] = config.data.batch_tokens or (2048 if corpus.pairs < 200_000 else 4096)
     values["training"] = _fill_training(config, corpus, epochs, values)
-    return RunConfig.model_validate(values)
+    return _fill_taught(RunConfig.model_validate(values))
+
+
+def _fill_taught(config: RunConfig) -> RunConfig:
+    """The weight of guided attention, and the head that is taught, which is the one to read alignments from.
+
+    An alignment head of one's own choice stays.
+    """
+    guided = config.model.guided
+    linked = config.data.alignments is not None or config.data.align_with is not None
+    if guided.weight is None and linked:
+        guided = guided.model_copy(update={"weight": GUIDED_WEIGHT})
+    alignment = config.alignment
+    if guided.weight or config.training.agreement:
+        own = alignment != AlignmentConfig()
+        if config.model.recipe == "transformer":
+            layer, head = taught_head(config.model)
+            guided = guided.model_copy(update={"layer": layer})
+            alignment = alignment if own else alignment.model_copy(update={"layer": layer, "head": head})
+        if guided.weight and not own:
+            alignment = alignment.model_copy(update={"reading": guided.reading})
+    model = config.model.model_copy(update={"guided": guided})
+    return config.model_copy(update={"model": model, "alignment": alignment})
 
 
 def _fill_model(model: ModelConfig, width: int, layers: int, feedforward: int, recurrent: int) -> dict[str, Any]:
     """Open sizes of the model section."""
-    transformer = model.recipe == "transformer"
+    transformer = model.has_transformer_decoder
     embedding = model.embedding or (width if transformer else 256)
+    if model.recipe == "lm" and not transformer and model.tie != "none":
+        # One table for both ends, so they are as wide as the state between them.
+        embedding = model.embedding or model.decoder.width or recurrent
     heads = max(count for count in (8, 4, 2, 1) if embedding % count == 0 and (embedding // count >= 32 or count == 1))
     encoder: dict[str, Any] = {}
-    if model.encoder.kind == "transformer":
+    if not model.has_source:
+        pass
+    elif model.encoder.kind == "transformer":
         encoder = {"layers": layers, "heads": heads, "feedforward": feedforward}
     elif model.encoder.kind == "convolution":
         encoder = {"layers": 4, "width": embedding if transformer else recurrent}
@@ -80,8 +109,10 @@ def _fill_model(model: ModelConfig, width: int, layers: int, feedforward: int, r
         encoder = {"layers": 1, "width": (embedding if transformer else _queries(model, recurrent)) // directions}
     if transformer:
         decoder = {"layers": layers, "heads": heads, "feedforward": feedforward}
-    else:
+    elif model.has_source:
         decoder = {"layers": 1, "width": _queries(model, recurrent)}
+    else:
+        decoder = {"layers": 1, "width": recurrent if model.tie == "none" else embedding}
     chosen = {"embedding": embedding, "encoder": encoder, "decoder": decoder}
     given = model.model_dump(exclude_none=True)
     return merge(merge(model.model_dump(), chosen), given)
@@ -117,7 +148,7 @@ def _fill_training(config: RunConfig, corpus: Corpus, epochs: int, values: dict[
     width = values["model"]["embedding"]
     if training.schedule == "noam":
         rate = noam_peak(width, training.warmup or warmup)
-    elif config.model.recipe == "transformer":
+    elif config.model.has_transformer_decoder:
         rate = min(3e-3, TRANSFORMER_RATE.get(width, 0.36 / width))
     else:
         rate = RECURRENT_RATE

@@ -1,4 +1,4 @@
-"""Lines as they arrive: whatever is there is taken together, and nothing waits for more."""
+"""Text as it comes and goes: lines that arrive are taken together, and what is written is shown as it gets certain."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from sightline.files import decode_lines
+from sightline.hypothesis import Streamed
+from sightline.tokenizers import Tokenizer
 
 
 def arriving(stream: BinaryIO, name: str, most: int) -> Iterator[list[str]]:
@@ -44,3 +46,17 @@ def arriving(stream: BinaryIO, name: str, most: int) -> Iterator[list[str]]:
             return
         if isinstance(item, BaseException):
             raise item
+
+
+def text_parts(tokenizer: Tokenizer, parts: Iterable[Streamed]) -> Iterator[str]:
+    """What is being written, as text: each part as soon as it is certain."""
+    ids: list[int] = []
+    shown = ""
+    for part in parts:
+        ids += part.tokens
+        whole = tokenizer.decode(ids)
+        # Bytes of a character that is not yet complete stand as a replacement sign.
+        certain = whole if part.hypothesis else whole.rstrip("\ufffd")
+        if len(certain) > len(shown) and certain.startswith(shown):
+            yield certain[len(shown) :]
+            shown = certain

@@ -23,10 +23,14 @@ from sightline.sizes import choose_held_out
 
 @dataclass(frozen=True)
 class Survey:
-    """What became of each pair: `verdicts` `(R,)` in the order of reading; `words` `(R,)` counts both sides' words."""
+    """What became of each pair: `verdicts` `(R,)` in the order of reading; `words` `(R,)` counts both sides' words.
+
+    `unit` is what a pair is called: text without a source has lines.
+    """
 
     verdicts: NDArray[np.uint8]
     words: NDArray[np.uint32]
+    unit: str = "pair"
 
     def account(self) -> Account:
         """How many were kept and dropped, without examples."""
@@ -34,7 +38,7 @@ class Survey:
             dict(zip(*(found.tolist() for found in np.unique(self.verdicts, return_counts=True)), strict=True))
         )
         kept = counts.pop(Verdict.TRAIN, 0) + counts.pop(Verdict.VALID, 0)
-        return Account(kept, {Verdict(why): count for why, count in counts.items()})
+        return Account(kept, {Verdict(why): count for why, count in counts.items()}, unit=self.unit)
 
     def count(self, verdict: Verdict) -> int:
         """How many pairs have this verdict."""
@@ -69,11 +73,13 @@ def survey(
             passed = verdict == Verdict.TRAIN
             words.append(len(pair.source.split()) + len(pair.target.split()) if passed else 0)
             if passed and with_keys:
-                source_keys.append(key(pair.source))
+                # Empty sources are no sentence that texts could share.
+                source_keys.append(key(pair.source or pair.target))
                 target_keys.append(key(pair.target))
         if len(verdicts) == before:
             raise SightlineError(f"{corpus.files.paths[0]}: the file is empty")
-    found = Survey(np.frombuffer(verdicts, dtype=np.uint8), np.frombuffer(words, dtype=np.uint32))
+    unit = "line" if filters.alone else "pair"
+    found = Survey(np.frombuffer(verdicts, dtype=np.uint8), np.frombuffer(words, dtype=np.uint32), unit)
     keys = [np.frombuffer(side, dtype=np.uint64) for side in (source_keys, target_keys)]
     _settle(found, keys, filters.duplicates, held_out)
     return found

@@ -12,9 +12,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sightline.config import TextConfig
 from sightline.errors import SightlineError
@@ -34,6 +35,9 @@ from sightline.tokenizers import (
     WordTokenizer,
     normalise,
 )
+
+if TYPE_CHECKING:
+    from sightline.lexicon import Lexicon
 
 __all__ = [
     "BOS",
@@ -64,11 +68,19 @@ MOST_COPIES, MOST_COPIED = 100, 5_000  # of one sentence: copies, and characters
 
 @dataclass(frozen=True)
 class Sizes:
-    """Vocabulary sizes, and whether they are one vocabulary."""
+    """Vocabulary sizes, and whether they are one vocabulary.
+
+    For models that copy: `same` has for each source id the target id of the same name, or UNK (empty where the
+    vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies. `lexicon` is for models
+    that look words up.
+    """
 
     source: int
     target: int
     joint: bool
+    same: tuple[int, ...] = ()
+    open_words: bool = False
+    lexicon: Lexicon | None = field(default=None, compare=False)
 
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:

@@ -66,7 +66,7 @@ class Tokenizer(ABC):
 
     suffix: ClassVar[str]
 
-    def __init__(self, pieces: list[str], surfaces: list[bytes], normalization: str, lowercase: bool) -> None:
+    def __init__(self, pieces: Sequence[str], surfaces: Sequence[bytes], normalization: str, lowercase: bool) -> None:
         self._pieces = pieces
         self._surfaces = surfaces
         self._normalization: Any = normalization
@@ -106,6 +106,17 @@ class Tokenizer(ABC):
             owners += [number] * len(spelled)
         return ids, words, owners
 
+    def encode_given(self, text: str) -> tuple[list[int], list[int]]:
+        """The ids of a sentence, and for each the number of its word as the text has it, between spaces.
+
+        Normalising may make several words of one, and of some characters none.
+        """
+        ids, _, owners = self.encode_words(text)
+        given = text.split()
+        counts = [len(normal_words(word, self._normalization, self._lowercase)) for word in given]
+        origins = [number for number, count in enumerate(counts) for _ in range(count)]
+        return ids, [origins[owner] for owner in owners]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; PAD, BOS and EOS are skipped, white space is folded."""
         surfaces = self._surfaces
@@ -134,6 +145,11 @@ class Tokenizer(ABC):
     def same_entries(self, other: Tokenizer) -> bool:
         """Whether both give the same ids the same names."""
         return self is other or self._pieces == other._pieces
+
+    def ids_of(self, other: Tokenizer) -> tuple[int, ...]:
+        """For each id of `other`, the id here of the entry of the same name, or UNK."""
+        ids = {piece: id for id, piece in enumerate(self._pieces)}
+        return tuple(ids.get(piece, UNK) for piece in other._pieces)
 
     def piece(self, id: int) -> str:
         """The name of an entry; a space is shown as ▁."""
@@ -232,12 +248,18 @@ class _ListedTokenizer(Tokenizer):
     kind: ClassVar[str]
 
     def __init__(
-        self, entries: list[str], surfaces: list[bytes], with_bytes: bool, normalization: str, lowercase: bool
+        self,
+        entries: list[str],
+        surfaces: list[bytes],
+        with_bytes: bool,
+        normalization: str,
+        lowercase: bool,
+        unknown: bytes,
     ) -> None:
         fixed = SPECIAL_PIECES + (BYTE_PIECES if with_bytes else [])
         values = [bytes([value]) for value in range(256)] if with_bytes else []
         pieces = [*fixed, *(entry.replace(" ", META) for entry in entries)]
-        super().__init__(pieces, [b"", b"", b"", b"", *values, *surfaces], normalization, lowercase)
+        super().__init__(pieces, [b"", unknown, b"", b"", *values, *surfaces], normalization, lowercase)
         self._entries = entries
         self._ids = {entry: id for id, entry in enumerate(entries, start=len(fixed))}
         self._with_bytes = with_bytes
@@ -293,8 +315,8 @@ class WordTokenizer(_ListedTokenizer):
     kind = "word"
 
     def __init__(self, entries: list[str], normalization: str, lowercase: bool) -> None:
-        super().__init__(entries, [f" {entry}".encode() for entry in entries], False, normalization, lowercase)
-        self._surfaces[UNK] = b" " + UNKNOWN
+        surfaces = [f" {entry}".encode() for entry in entries]
+        super().__init__(entries, surfaces, False, normalization, lowercase, b" " + UNKNOWN)
 
     def _spell(self, word: str) -> list[int]:
         return [self._ids.get(word, UNK)]
@@ -309,8 +331,8 @@ class CharacterTokenizer(_ListedTokenizer):
     kind = "char"
 
     def __init__(self, entries: list[str], byte_fallback: bool, normalization: str, lowercase: bool) -> None:
-        super().__init__(entries, [entry.encode() for entry in entries], byte_fallback, normalization, lowercase)
-        self._surfaces[UNK] = UNKNOWN
+        surfaces = [entry.encode() for entry in entries]
+        super().__init__(entries, surfaces, byte_fallback, normalization, lowercase, UNKNOWN)
         self._between = [self._ids[" "]]
         symbols = sorted((entry for entry in entries if len(entry) > 1), key=len, reverse=True)
         self._parts = re.compile("|".join([*map(re.escape, symbols), "."]), re.DOTALL)

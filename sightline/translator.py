@@ -22,6 +22,7 @@ from sightline.folder import ModelFiles, open_files
 from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.limits import most_tokens
+from sightline.streams import text_parts
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room, read_wishes
@@ -30,8 +31,13 @@ NO_HEAD = (
     "this export has no alignment to show: choose a head of the model it was made from (`sightline align --gold FILE "
     "--choose`) and export that again"
 )
-# So many lines are sorted by length together; larger would batch a little better and answer later.
-LINES_AT_ONCE = 2_000
+NO_SOURCE = (
+    "a language model has nothing to translate: `sightline generate` writes with it, and `sightline evaluate --text` "
+    "and `sightline score --text` tell how probable a text is"
+)
+# So many lines are sorted by length together: of those that come one after the other, since more would batch a little
+# better and answer later, and of those that are all there.
+LINES_AT_ONCE, LINES_OF_LIST = 2_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -86,18 +92,9 @@ class Translator:
             raise failure
         if len(encoded[0]) == 1:
             return
-        tokenizer = self.files.tokenizers.target
         (request,) = self._requests([(1, text, encoded[0])], wishes, task, "text")
-        ids: list[int] = []
-        shown = ""
-        for part in self.engines.inside().live(encoded[0], replace(task, requests=(request,))):
-            ids += part.tokens
-            whole = tokenizer.decode(ids)
-            # Bytes of a character that is not yet complete stand as a replacement sign.
-            certain = whole if part.hypothesis else whole.rstrip("\ufffd")
-            if len(certain) > len(shown) and certain.startswith(shown):
-                yield certain[len(shown) :]
-                shown = certain
+        parts = self.engines.inside().live(encoded[0], replace(task, requests=(request,)))
+        yield from text_parts(self.files.tokenizers.opened(text).target, parts)
 
     def stream(
         self,
@@ -111,13 +108,14 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translates lines as they come, in their order.
 
-        `token_scores` asks for the log-probability of each token and for exact scores, maybe by a second pass; other
-        options are those of `translate`. Errors tell of a line by `name` and by its number, counted from `first`; the
-        lines before it come out. `watch` is told, batch by batch, how many lines more are done.
+        `token_scores` asks for the log-probability of each token and for exact scores, maybe by a second pass; without
+        it a score may be a little off, or nan where it would cost time. Other options are those of `translate`. Errors
+        tell of a line by `name` and by its number, counted from `first`; the lines before it come out. `watch` is told,
+        batch by batch, how many lines more are done.
         """
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align, token_scores)
-        for chunk in _chunks(lines, LINES_AT_ONCE):
+        for chunk in _chunks(lines, LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
             yield from self._chunk(chunk, wishes, task, _Place(name, first), watch)
             first += len(chunk)
 
@@ -137,6 +135,11 @@ class Translator:
         """Why a source line cannot be translated: it is too long. None when it can."""
         most, _ = self._most_tokens()
         return _too_long(self.files.tokenizers.source.encode(line), most)
+
+    def check_source(self) -> None:
+        """Refuses a model that reads no source."""
+        if not self.config.model.has_source:
+            raise SightlineError(f"{self.files.path}: {NO_SOURCE}")
 
     def check_attention(self) -> None:
         """Refuses a model that has no alignment to show."""
@@ -161,6 +164,7 @@ class Translator:
 
     def _task(self, wishes: Wishes, options: dict[str, Any], align: bool, token_scores: bool) -> Task:
         """What an engine is told for every line; an engine must be able to do it."""
+        self.check_source()
         chosen = search_options(self.config, options)
         forbidden = wishes.forbidden(self.files.tokenizers.target)
         if forbidden:
@@ -201,9 +205,9 @@ class Translator:
         self, asked: Sequence[tuple[int, str, list[int]]], wishes: Wishes, task: Task, name: str
     ) -> tuple[Request, ...]:
         """What lines, given by their numbers, texts and ids, are asked for; each must have room in its translation."""
-        tokenizer = self.files.tokenizers.target
         requests = []
         for number, line, ids in asked:
+            tokenizer = self.files.tokenizers.opened(line).target
             request = wishes.request(line, number, tokenizer)
             reason = no_room(request, task.options, len(ids), tokenizer)
             if reason is not None:
@@ -256,7 +260,7 @@ class Translator:
         most, _ = self._most_tokens()
         encoded: list[list[int]] = []
         for number, line in enumerate(lines, place.first):
-            ids = self.files.tokenizers.source.encode(line)
+            ids = self.files.tokenizers.opened(line).source.encode(line)
             try:
                 _check_length(ids, most, f"{place.name}, line {number}")
             except SightlineError as error:
@@ -265,7 +269,7 @@ class Translator:
         return encoded, None
 
     def _translation(self, line: str, hypothesis: Hypothesis, wishes: Wishes) -> Translation:
-        tokenizer = self.files.tokenizers.target
+        tokenizer = self.files.tokenizers.opened(line).target
         text = tokenizer.decode(hypothesis.tokens)
         return Translation(
             source=line,

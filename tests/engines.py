@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,10 @@ def same(expected: list[Hypothesis], found: list[Hypothesis], task: Task) -> Non
         if place and not one.finished:
             continue
         assert one.tokens == other.tokens
+        if math.isnan(one.score):  # nobody asked, and it would cost a softmax
+            assert task.options.width == 1
+            assert not task.token_scores
+            continue
         assert one.score == pytest.approx(other.score, abs=1e-4, rel=1e-4)
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
         if task.token_scores:

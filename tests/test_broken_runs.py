@@ -172,3 +172,10 @@ def test_an_interruption_says_whether_there_is_anything_to_go_on_from(
     assert told.startswith("interrupted; ")
     assert ("--resume" in told) is saved
     assert ("nothing was saved yet" in told) is not saved
+
+
+def test_a_mistake_ends_well_while_torch_is_being_imported(tmp_path: Path) -> None:
+    """Told at once, it would otherwise end the process in the middle of an import."""
+    for _ in range(3):
+        done = finish(start("train", "--pairs", tmp_path / "no.tsv", "--output", tmp_path / "run"))
+        assert "no such file" in done.mistake()

@@ -20,6 +20,8 @@ RECIPES: list[tuple[str, dict[str, Any]]] = [
     ("luong", {"decoder": {"input_feeding": False}}),
     ("transformer", {}),
     ("transformer", {"attention": {"blocks": 3}}),
+    ("transformer", {"decoder": {"attention": "linear", "cross_attention": "linear"}}),
+    ("transformer", {"decoder": {"attention": "lsh"}, "lsh": {"chunk": 2, "buckets": 4}}),
 ]
 
 

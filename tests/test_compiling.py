@@ -14,7 +14,7 @@ import torch
 from sightline.attention.capture import capture
 from sightline.config import build_config
 from sightline.errors import SightlineError
-from sightline.training import run
+from sightline.training import directions, run
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.compiling import check_compiler, compile_layers
 from sightline.training.estimate import reckoned
@@ -154,7 +154,7 @@ def test_an_estimate_builds_what_the_run_would(
         lengths.extend(len(hypothesis.tokens) for hypothesis in found)
         return found
 
-    monkeypatch.setattr(run, "compile_layers", lambda model: compiled.append(model.precision))
+    monkeypatch.setattr(directions, "compile_layers", lambda model: compiled.append(model.precision))
     monkeypatch.setattr(run, "greedy_search", searched)
     given = ["--compile", "--max-steps", 50, *settings(), "--set", "training.precision=bfloat16"]
     done = command("train", "--pairs", toy_pairs, "--output", tmp_path / "run", "--estimate", *given)

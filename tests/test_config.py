@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from sightline.config import (
-    RECIPES,
     RunConfig,
     Section,
     assignment,
@@ -22,6 +21,7 @@ from sightline.config import (
     without_nulls,
 )
 from sightline.errors import SightlineError
+from sightline.recipes import RECIPES
 
 
 def keys(section: type[Section], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -69,7 +69,7 @@ def test_every_key_and_every_section_has_its_comment() -> None:
         ),
         ({"training": {"batchsize": 3}}, "here: unknown key 'training.batchsize'; did you mean 'data.batch_tokens' or"),
         ({"search": {"zzz": 1}}, "here: unknown key 'search.zzz'; valid in search: beam, length_penalty"),
-        ({"model": {"recipe": "lstm"}}, "here: unknown recipe 'lstm'; valid: seq2seq, bahdanau, luong, transformer"),
+        ({"model": {"recipe": "gru"}}, "here: unknown recipe 'gru'; valid: seq2seq, bahdanau, luong, transformer, lm"),
         ({"model": {"recipe": ["a"]}}, "here: unknown recipe"),
         ({"model": 3}, "here: 'model' must be a section"),
         ({"training": 3}, "here: training = 3: expected a section of keys and values"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
-from sightline.models import RECIPES
+from sightline.recipes import WITH_SOURCE
 from sightline.search import Request, SearchOptions, beam_search, constrained_search, search
 from sightline.search.constrained import widened
 from sightline.search.constraints import Automaton, Constraints
@@ -254,7 +254,7 @@ def test_the_beam_is_as_wide_as_the_constraints_need() -> None:
     assert widened(SearchOptions(beam=1), Request(constraints=word), BOS).beam == 4
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", WITH_SOURCE)
 def test_real_models_write_what_they_must(recipe: str) -> None:
     model, batch = small_model(recipe), random_batch([4, 7, 2])
     requests = [

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightline.errors import SightlineError
-from sightline.models import RECIPES
+from sightline.recipes import WITH_SOURCE
 from sightline.search import Request, SearchOptions, beam_search, greedy_search, search
 from sightline.search.controls import ForbiddenPhrases, NoRepeat, RepetitionPenalty, Written
 from sightline.search.processors import length_penalty
@@ -272,7 +272,7 @@ def test_prefixes_of_different_lengths_do_not_fill_the_beam() -> None:
     assert [one.tokens for one in found[1]] == [[4, 4, 4, 3], [4, 4, 4, 4], [4, 4, 4, 5]]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", WITH_SOURCE)
 def test_real_models_go_on_from_their_own_words(recipe: str) -> None:
     """A prefix of what greedy search writes changes nothing, in a batch of different prefixes."""
     model, batch = small_model(recipe), random_batch([4, 7, 2, 5])

@@ -101,9 +101,11 @@ class TestFiles:
 
     def test_from_the_command_line(self) -> None:
         a, b, c, d = map(Path, "abcd")
-        nothing = {"source": None, "target": None, "pairs": None}
+        nothing = {"source": None, "target": None, "pairs": None, "text": None}
         assert training_files([], [], []) == {}
-        assert training_files([], [], [a]) == {"pairs": "a", "source": None, "target": None, "corpora": []}
+        assert training_files([], [], [a]) == {**nothing, "pairs": "a", "corpora": []}
+        assert training_files([], [], [], [a]) == {**nothing, "text": "a", "corpora": []}
+        assert training_files([], [], [], [a, b]) == {**nothing, "corpora": [{"text": "a"}, {"text": "b"}]}
         assert training_files([], [], [a, b]) == {**nothing, "corpora": [{"pairs": "a"}, {"pairs": "b"}]}
         both = [{"source": "a", "target": "c"}, {"source": "b", "target": "d"}]
         assert training_files([a, b], [c, d], []) == {**nothing, "corpora": both}
@@ -111,3 +113,5 @@ class TestFiles:
             training_files([a, b], [c], [])
         with pytest.raises(SightlineError, match="not both"):
             training_files([a], [b], [c, d])
+        with pytest.raises(SightlineError, match="not both"):
+            training_files([], [], [a], [b, c])

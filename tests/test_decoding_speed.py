@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks import decoding_speed
-from benchmarks.decoding import report, worker
+from benchmarks.decoding import goals, report, worker
 from benchmarks.decoding.adaptors import sightline as adaptor
 from benchmarks.decoding.arena import Arena, Outcome, Turn, percentile
 from benchmarks.decoding.contenders import CONTENDERS, Contender
@@ -256,3 +256,28 @@ def test_nobody_could_run(material: Material, monkeypatch: pytest.MonkeyPatch) -
     options = decoding_speed.parse(["--data", "x", "--model", "y", "--contenders", "ctranslate2"])
     with pytest.raises(Failed, match="no contender could run"):
         decoding_speed.run(options, material.folder)
+
+
+def test_goals_count_what_loses_no_bleu() -> None:
+    def one(bleu: float, rival: float | None, base: float) -> dict[str, Any]:
+        return {"bleu": bleu, "times_rival": rival, "times_transformers": base}
+
+    def case(short: float, plain: float) -> dict[str, Any]:
+        contenders = {
+            "sightline-shortlist": one(29.7, short, 12.0),
+            "sightline-ctranslate2": one(30.1, plain, 11.0),
+            "ctranslate2": one(30.0, None, 9.0),
+            "transformers": one(29.9, None, 1.0),
+        }
+        return {"set": "x", "beam": 1, "one_by_one": False, "contenders": contenders}
+
+    contenders = {"sightline-ctranslate2": {goals.FIRST: 0.7}, "transformers": {goals.FIRST: 9.0}}
+    rows = goals.reached({"cases": {"one": case(2.0, 1.4), "two": case(3.0, 1.2)}, "contenders": contenders})
+    # The shortlist is quicker, but loses 0.3 against CTranslate2; against transformers, 0.2, it counts.
+    assert [(row["found"], row["where"], row["met"]) for row in rows] == [
+        (1.2, "two", False),
+        (12.0, "one", True),
+        (0.7, "sightline-ctranslate2", True),
+    ]
+    assert goals.told(rows[0])[1:] == ["at least 1.3", "1.20", "two", "**no**"]
+    assert goals.told(rows[2])[1:3] == ["at most 1", "0.70"]

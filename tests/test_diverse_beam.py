@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sightline import models
 from sightline.batch import Batch, pad
+from sightline.recipes import WITH_SOURCE
 from sightline.search import SearchOptions, beam_search, diverse_beam_search, search
 from sightline.search.processors import length_penalty
 from tests.conftest import random_batch, small_model
@@ -210,7 +210,7 @@ def test_a_sentence_stays_until_all_its_groups_are_done() -> None:
     assert model.sizes[1:] == sorted(model.sizes[1:], reverse=True)
 
 
-@pytest.mark.parametrize("recipe", models.RECIPES)
+@pytest.mark.parametrize("recipe", WITH_SOURCE)
 def test_every_recipe(recipe: str) -> None:
     model = small_model(recipe)
     batch = random_batch([6, 3, 9])

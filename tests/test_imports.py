@@ -118,5 +118,7 @@ def test_masks_are_applied_in_one_place() -> None:
 
 def test_the_configuration_and_a_runs_text_need_no_torch() -> None:
     """`sightline --help` must answer at once."""
-    code = "import sys, sightline.config, sightline.errors, sightline.training.material; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, sightline.config, sightline.errors, sightline.training.material; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT.parent).returncode == 0

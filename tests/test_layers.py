@@ -223,7 +223,7 @@ def test_decoder_layer_parity(position: str) -> None:
     copy_decoder_layer(ours, theirs)
     states, memory = random(B, T, D).requires_grad_(), random(B, S, D).requires_grad_()
     real = torch.tensor([[True] * 6, [True, True, True, True, False, False]])
-    result = ours(states, memory, padding_mask(real))
+    result, _ = ours(states, memory, padding_mask(real))
     future = torch.ones(T, T, dtype=torch.bool).triu(1)
     expected = theirs(states, memory, tgt_mask=future, memory_key_padding_mask=~real)
     torch.testing.assert_close(result, expected)

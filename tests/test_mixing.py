@@ -4,12 +4,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 from sightline.architecture import ModelConfig
+from sightline.batch import Batch
+from sightline.choices import SUMMED
 from sightline.config import RunConfig, build_config, dump_yaml, merge
+from sightline.lexicon import Lexicon
+from sightline.losses import source_words
 from sightline.models import EncoderDecoder, build_model
 from sightline.text import Sizes
 from sightline.training.checkpoints import load_weights, save_weights
@@ -17,7 +22,8 @@ from tests.conftest import VOCABULARY, random_batch
 from tests.test_decoders import full_log_probs, stepped
 
 COUNT = 40
-SIZES = Sizes(VOCABULARY, VOCABULARY, True)
+WORDS = np.arange(4, VOCABULARY)
+SIZES = Sizes(VOCABULARY, VOCABULARY, True, lexicon=Lexicon(WORDS, WORDS[::-1].copy(), np.ones(len(WORDS))))
 
 
 def drawn(seed: int) -> RunConfig:
@@ -42,7 +48,22 @@ def drawn(seed: int) -> RunConfig:
         "decoder": {"layers": draw.choice([1, 2])},
     }
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
+    model = merge(model, _output(draw, recipe, model.get("attention", {})))
+    model = merge(model, _efficient(Random(1000 + seed), recipe, kind, model))
+    shown = recipe != "transformer" or not model.get("reversible")
+    if recipe != "seq2seq" and shown and draw.random() < 0.5:
+        losses = ["cross_entropy", "squared_error", "product"]
+        reading = draw.choice(["predicts", "consumes"])
+        model["guided"] = {"weight": 0.5, "loss": draw.choice(losses), "reading": reading}
     return build_config({"model": model}, recipe)
+
+
+def linked(batch: Batch) -> Batch:
+    """With some links between the words of each pair."""
+    assert batch.targets is not None
+    targets, sources = (source_words(tokens.mask) for tokens in (batch.targets, batch.sources[0]))
+    both = targets[:, :, None] & sources[:, None]
+    return Batch(batch.sources, batch.targets, batch.indices, both & (torch.rand(both.shape) < 0.3))
 
 
 def _transformer(draw: Random) -> dict[str, Any]:
@@ -55,6 +76,28 @@ def _transformer(draw: Random) -> dict[str, Any]:
     }
 
 
+def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Parts for long sequences; chunks hold the whole text, where steps and the full pass see the same."""
+    # An output layer that looks through a head needs its weights.
+    looking = "lexicon" in model or model.get("copying", {}).get("kind") == "pointer_generator"
+    chosen: dict[str, Any] = {
+        "lsh": {"rounds": draw.choice([1, 2]), "chunk": 16, "buckets": draw.choice([1, 4])},
+        "linear": {"features": draw.choice(["elu", "relu"]), "feature_count": 5},
+    }
+    attention = [draw.choice(["full", "full", "lsh", "linear"]) for _ in range(2)]
+    if kind == "transformer":
+        chosen["encoder"] = {"attention": attention[0]}
+    if recipe == "transformer":
+        chosen["decoder"] = {"attention": attention[1], "cross_attention": draw.choice(["full", "linear"])}
+        if looking:
+            chosen["decoder"]["cross_attention"] = "full"
+    if "transformer" in (recipe, kind):
+        pre = model.get("norm_position", "pre") == "pre"
+        chosen["reversible"] = pre and draw.random() < 0.5 and not (looking and recipe == "transformer")
+        chosen["feedforward_chunk"] = draw.choice([None, 3])
+    return chosen
+
+
 def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
     decoder: dict[str, Any] = {"width": 12, "cell": draw.choice(["lstm", "gru", "rnn"])}
     if recipe == "seq2seq":
@@ -65,7 +108,7 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
     else:
         decoder["input_feeding"] = draw.random() < 0.5
     attention = {
-        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location"]),
+        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location", "convolution"]),
         "span": draw.choice(["global", "global", "local-m", "local-p"]),
         "window": 2,
         "position_bias": draw.random() < 0.3,
@@ -78,7 +121,37 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
         "one_look_each": draw.choice([0.0, 0.1]),
         "fertility": draw.choice([0.0, 0.1]),
     }
-    return {"decoder": decoder, "attention": attention, "penalties": penalties}
+    return _chosen(draw, recipe, {"decoder": decoder, "attention": attention, "penalties": penalties})
+
+
+def _chosen(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
+    """The same with a choice of positions, and without what makes no sense with it."""
+    choices = ["soft", "soft", "sampled", "online_monotonic", *(SUMMED if recipe == "luong" else ())]
+    choice = draw.choice(choices)
+    attention: dict[str, Any] = {"choice": choice, "max_jump": 2}
+    if choice != "soft":
+        attention["span"] = "global"
+    if choice in SUMMED:
+        attention |= {"markov_bias": None, "fertility_bias": None, "coverage": "none"}
+        model = merge(model, {"decoder": {"input_feeding": False}})
+    return merge(model, {"attention": attention, "penalties": {"certainty": draw.choice([0.0, 0.1])}})
+
+
+def _output(draw: Random, recipe: str, attention: dict[str, Any]) -> dict[str, Any]:
+    """An output layer alone, or one that copies, or one that looks words up."""
+    if attention.get("choice") in SUMMED:
+        return {}
+    whole = attention.get("span") != "local-p" and attention.get("choice") != "online_monotonic"
+    choices: list[dict[str, Any]] = [
+        {},
+        {},
+        {"copying": {"kind": "copynet", "selective_read": recipe != "transformer" and draw.random() < 0.5}},
+        {"copying": {"kind": "copy_head", "channels": 4}},
+    ]
+    if recipe != "seq2seq":
+        choices += [{"lexicon": {"mode": mode}} for mode in ("bias", "linear")]
+        choices += [{"copying": {"kind": "pointer_generator"}}] * whole
+    return draw.choice(choices)
 
 
 def built(config: ModelConfig) -> EncoderDecoder:
@@ -90,7 +163,7 @@ def test_a_mixture_learns_decodes_and_is_kept(seed: int, tmp_path: Path) -> None
     config = drawn(seed)
     torch.manual_seed(seed)
     model = built(config.model)
-    batch = random_batch([5, 9, 2], [4, 7, 6], seed)
+    batch = linked(random_batch([5, 9, 2], [4, 7, 6], seed))
 
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for _ in range(3):
@@ -123,7 +196,8 @@ def test_the_draws_reach_every_part() -> None:
         ("positions", 2),
         ("encoder.kind", 6),
         ("decoder.cell", 3),
-        ("attention.score", 5),
+        ("attention.score", 6),
+        ("attention.choice", 7),
         ("attention.span", 3),
         ("attention.coverage", 4),
         ("attention.markov_bias", 2),
@@ -131,7 +205,16 @@ def test_the_draws_reach_every_part() -> None:
         ("attention.position_bias", 2),
         ("attention.blocks", 2),
         ("penalties.repeated_looks", 2),
+        ("guided.loss", 3),
+        ("guided.reading", 2),
         ("norm_position", 2),
+        ("copying.kind", 4),
+        ("copying.selective_read", 2),
+        ("lexicon.mode", 3),
+        ("encoder.attention", 3),
+        ("decoder.attention", 3),
+        ("decoder.cross_attention", 2),
+        ("reversible", 2),
     ]:
         found = set()
         for value in configs:

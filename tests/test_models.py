@@ -8,26 +8,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sightline import config as configuration
-from sightline import models
+from sightline import models, recipes
 from sightline.architecture import AttentionConfig, EncoderConfig, ModelConfig
 from sightline.batch import Batch, Tokens, pad
 from sightline.config import build_config, merge
 from sightline.errors import SightlineError
 from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.recipes import WITH_SOURCE
 from sightline.search import SearchOptions, greedy_search
 from sightline.text import Sizes
 from tests.conftest import VOCABULARY, random_batch, small_model
 from tests.twins import copy_decoder_layer, copy_encoder_layer, shake
 
-RECIPES = list(models.RECIPES)
+RECIPES = WITH_SOURCE
 ENCODERS = EncoderConfig.model_fields["kind"].annotation.__args__
 SCORES = AttentionConfig.model_fields["score"].annotation.__args__
 SPANS = AttentionConfig.model_fields["span"].annotation.__args__
 
 
 def test_recipes_and_their_defaults_have_the_same_names() -> None:
-    assert list(models.RECIPES) == list(configuration.RECIPES)
+    assert list(models.RECIPES) == list(recipes.RECIPES)
 
 
 # Parameters.
@@ -183,7 +183,7 @@ def test_every_fixed_vector_of_every_encoder(kind: str, context: str) -> None:
 @pytest.mark.parametrize("recipe", ["bahdanau", "luong"])
 def test_scores_that_need_one_width_say_so(recipe: str, score: str) -> None:
     config = combination(recipe, "gru", score, "global", encoder_width=12)
-    if score in ("bilinear", "additive", "location"):
+    if score in ("bilinear", "additive", "location", "convolution"):
         train_and_decode(build_model(config, Sizes(V, V, True)))
         return
     with pytest.raises(SightlineError, match=rf"score={score} needs .* 8 .* 12 wide: set model\.decoder\.width=12"):

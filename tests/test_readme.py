@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sightline.config import RECIPES
 from sightline.data import bundled
 from sightline.files import read_lines
+from sightline.recipes import RECIPES
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

@@ -124,7 +124,8 @@ def test_parts_of_a_page() -> None:
 
 def test_the_speed_table_by_hand() -> None:
     def one(speed: float, times: float | None = None, tuned: float | None = None) -> dict[str, Any]:
-        return {"tokens_per_second": speed, "times_fastest_peer": times, "times_tuned_loop": tuned}
+        figures = {"times_fastest_peer": times, "times_tuned_loop": tuned, "megaflop_per_token": speed / 100}
+        return {"tokens_per_second": speed, **figures}
 
     tiny = {"sightline": one(5000.4, 2.5, 1.6), "marian": one(1900), "marian-tuned": one(3000), "sockeye": one(2000)}
     tiny["sightline-compiled"] = one(5500, 2.75, 1.8)
@@ -133,10 +134,10 @@ def test_the_speed_table_by_hand() -> None:
     sizes = {"tiny": {"what": "Transformer", "contenders": tiny}, "rnn": {"what": "GRUs", "contenders": rnn}}
     told = readme_tables.training_speed({"command": "python x", "settings": settings, "sizes": sizes})
     assert told.splitlines()[-4:] == [
-        "| Transformer | 5,000 | Sockeye: 2,000 | **2.50** | 1.60 |",
-        "| Transformer (with `--compile`) | 5,500 | Sockeye: 2,000 | **2.75** | 1.80 |",
-        "| GRUs | 2,600 | JoeyNMT: 1,400 | **1.90** | - |",
-        "| GRUs (with input feeding, as the peers') | 2,500 | JoeyNMT: 1,400 | **1.80** | - |",
+        "| Transformer | 5,000 | Sockeye: 2,000 | **2.50** | 1.60 | 50.0 / 20.0 |",
+        "| Transformer (with `--compile`) | 5,500 | Sockeye: 2,000 | **2.75** | 1.80 | 55.0 / 20.0 |",
+        "| GRUs | 2,600 | JoeyNMT: 1,400 | **1.90** | - | 26.0 / 14.0 |",
+        "| GRUs (with input feeding, as the peers') | 2,500 | JoeyNMT: 1,400 | **1.80** | - | 25.0 / 14.0 |",
     ]
     assert "medians of 9 alternating rounds on the same batches of 4,096 tokens, 2 threads" in told.replace("\n", " ")
 

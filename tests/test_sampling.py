@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sightline import models
 from sightline.batch import Batch, Features, pad
 from sightline.errors import SightlineError
+from sightline.recipes import WITH_SOURCE
 from sightline.search import Hypothesis, Request, SearchOptions, Step, greedy_search, sample_search, search
 from sightline.search.sampling import COINS, draw, random_numbers, sampling_weights, sentence_keys
 from sightline.state import State
@@ -293,7 +293,7 @@ def texts(found: list[list[Hypothesis]]) -> list[list[tuple[Source, bool]]]:
     return [[(tuple(one.tokens), one.finished) for one in each] for each in found]
 
 
-@pytest.mark.parametrize("recipe", models.RECIPES)
+@pytest.mark.parametrize("recipe", WITH_SOURCE)
 def test_every_recipe_in_single_precision(recipe: str) -> None:
     """In a batch with padding, log-probabilities differ in their last digits from those of a single call."""
     model = small_model(recipe).float()

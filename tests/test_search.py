@@ -457,3 +457,22 @@ def test_top_is_a_stable_sort(rows: list[list[int]], count: int) -> None:
     finite = best > -torch.inf
     assert torch.equal(indices[finite], expected.indices[:, :count][finite])
     assert torch.equal(values.gather(1, indices), best)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.integers(0, 10**6), st.integers(4600, 4700), st.sampled_from([3, 4000, 10**6]), st.sampled_from([0.0, 0.5, 0.99])
+)
+def test_top_of_wide_rows_is_a_stable_sort_too(seed: int, width: int, levels: int, banned: float) -> None:
+    """They are searched by blocks, the last of which may be short; few levels make ties, also across blocks."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(levels, (3, width), generator=generator).float()
+    values[torch.rand(3, width, generator=generator) < banned] = -torch.inf
+    best, indices = top(values, 1)
+    more, places = top(values, 8)
+    expected = values.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(more, expected.values[:, :8])
+    assert torch.equal(best, more[:, :1])
+    for found, columns in ((best, indices), (more, places)):
+        finite = found > -torch.inf
+        assert torch.equal(columns[finite], expected.indices[:, : found.size(1)][finite])

@@ -15,6 +15,7 @@ import sightline
 from benchmarks.decoding.adaptors import sightline as adaptor
 from benchmarks.decoding.job import Job
 from benchmarks.speed.turns import Missing
+from sightline import lexicon as lexicons
 from sightline.config import AlignmentConfig
 from sightline.engines.ctranslate2 import CTranslate2Engine
 from sightline.engines.pytorch import PyTorchEngine
@@ -66,7 +67,7 @@ def test_probabilities_by_hand() -> None:
 @pytest.mark.parametrize("block", [1, 40, 10_000])
 def test_probabilities_are_those_of_the_equations(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever part of the text is looked at at a time; tokens may come twice in a sentence."""
-    monkeypatch.setattr(lists, "BLOCK", block)
+    monkeypatch.setattr(lexicons, "BLOCK", block)
     generator = random.Random(2)
     pairs = [
         ([generator.randrange(8) for _ in range(generator.randint(1, 5))], [generator.randrange(6) for _ in range(4)])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sightline.batch import Batch
+from sightline.batch import Batch, pad
 from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.sizes import Corpus, fill
@@ -82,10 +82,29 @@ def test_each_part_draws_its_own_numbers(workers: Make) -> None:
 
 def test_every_example_is_in_one_part(workers: Make) -> None:
     for size in range(1, 9):
-        parts = workers(3).parted(list(range(size)))
+        rows = pad([[4] * (1 + number) for number in range(size)], 0)
+        parts = workers(3).parted(Batch((rows,), rows, tuple(range(size))))
         assert len(parts) == min(3, size)
-        assert sorted(index for part in parts for index in part) == list(range(size))
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+        assert [index for part in parts for index in part.indices] == list(range(size))
+        assert all(part.size for part in parts)
+
+
+def test_parts_have_equal_work_and_no_columns_of_padding(workers: Make) -> None:
+    """Twelve targets of two tokens; sources of one token, then of five: 6 x (1 + 4) + 6 x (5 + 4) = 84 = 39 + 45."""
+    sources, targets = pad([[4]] * 6 + [[4] * 5] * 6, 0), pad([[4, 4]] * 12, 0)
+    first, second = workers(2).parted(Batch((sources,), targets))
+    assert (first.size, second.size) == (7, 5)
+    assert (first.sources[0].mask.shape, second.sources[0].mask.shape) == ((7, 5), (5, 5))
+    first, _ = workers(2).parted(Batch((pad([[4]] * 6 + [[4, 4]] * 6, 0),), targets))
+    assert first.sources[0].mask.shape == (6, 1)  # 30 of 66
+
+
+def test_a_part_has_its_own_links(workers: Make) -> None:
+    links = torch.rand(4, 3, 5) < 0.5
+    whole = Batch((pad([[4]] * 2 + [[4] * 5] * 2, 0),), pad([[4, 4]] * 2 + [[4] * 3] * 2, 0), links=links)
+    parts = [whole.between(0, 2), whole.between(2, 4)]
+    assert torch.equal(parts[0].links, links[:2, :2, :1])
+    assert torch.equal(parts[1].links, links[2:])
 
 
 def test_a_run_in_parts_learns_the_same(tmp_path: Path) -> None:

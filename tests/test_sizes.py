@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from sightline.architecture import ModelConfig
-from sightline.config import RECIPES, RunConfig, TextConfig, build_config
+from sightline.config import RunConfig, TextConfig, build_config
 from sightline.limits import most_tokens
 from sightline.models import build_model, parameter_count
+from sightline.recipes import RECIPES
 from sightline.sizes import LEAST_UPDATES, Corpus, choose_held_out, choose_vocabulary, fill
 from sightline.text import Sizes
 from sightline.training.schedules import noam, schedule

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.errors import SightlineError
 from sightline.hypothesis import Hypothesis
-from sightline.models import RECIPES
+from sightline.recipes import WITH_SOURCE
 from sightline.search import Request, SearchOptions, Streamed, search, stream
 from sightline.search.protocol import StepModel
 from sightline.search.streaming import stream_beam, stream_greedy
@@ -101,7 +101,7 @@ def test_another_way_to_choose() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", WITH_SOURCE)
 def test_real_models_stream(recipe: str, beam: int) -> None:
     model, batch = small_model(recipe), random_batch([6])
     options = SearchOptions(beam=beam, max_length=12, no_repeat=2)

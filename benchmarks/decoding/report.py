@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.decoding import goals
 from benchmarks.decoding.arena import Outcome, Turn, percentile
 from benchmarks.decoding.contenders import Contender
 
@@ -20,6 +21,10 @@ SINGLES = (
     "times its rival",
     f"times {BASE}",
     "BLEU",
+)
+GOALS = (
+    f"found: the least over the cases, with the fastest contender of ours whose BLEU is at most {goals.EQUAL} lower "
+    "than that of the one it is compared with."
 )
 OVERALL = ("contender", "first translation", "peak memory", "what it is")
 
@@ -49,7 +54,8 @@ def summarise(wanted: Sequence[Contender], outcome: Outcome) -> dict[str, Any]:
         }
         for case, taken in outcome.turns.items()
     }
-    return {"contenders": overall, "cases": cases, "skipped": outcome.skipped}
+    found = {"contenders": overall, "cases": cases, "skipped": outcome.skipped}
+    return {**found, "goals": goals.reached(found)}
 
 
 def _figures(own: Sequence[Turn], rival: Sequence[Turn] | None, base: Sequence[Turn] | None) -> dict[str, Any]:
@@ -87,6 +93,8 @@ def markdown(results: Mapping[str, Any]) -> str:
         f"{settings['rounds']} alternating rounds; text in, text out, tokenising counted.",
         "",
     ]
+    lines += ["## The goals", "", _row(goals.HEADS), "|---|---:|---:|---|---|"]
+    lines += [*(_row(goals.told(row)) for row in results["goals"]), "", GOALS, ""]
     for title, found in results["cases"].items():
         lines += _table(title, found)
     lines += ["## The contenders", "", _row(OVERALL), "|---|---:|---:|---|"]

@@ -23,8 +23,31 @@ def masked_softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     if mask is None:
         return scores.softmax(-1)
-    filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return filled.softmax(-1) * mask
+    return masked_scores(scores, mask).softmax(-1) * mask
+
+
+def masked_scores(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores `(…, T, S)`, with the smallest finite number where the mask does not allow a key."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+
+
+# The logarithm of a chance that is none. Finite, so that sums and gradients stay finite; its exponential is 0.
+LOG_ZERO = -1e9
+
+
+def masked_log(logs: Tensor, mask: Tensor) -> Tensor:
+    """Logarithms of chances, `LOG_ZERO` where the mask does not allow any."""
+    return logs.masked_fill(~mask, LOG_ZERO)
+
+
+def masked_log_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """The logarithm of `masked_softmax`, `LOG_ZERO` for 0."""
+    return masked_log(masked_log(precise(scores), mask).log_softmax(-1), mask)
+
+
+def precise(values: Tensor) -> Tensor:
+    """In float32 at least: chances that are multiplied over many steps want it, whatever the scores were made in."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def attention_weights(
@@ -66,6 +89,26 @@ def attend_reference(
     """
     weights = attention_weights(queries, keys, mask, bias=bias, causal=causal)
     return dropout(weights, drop) @ values
+
+
+def attend_in_part(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    bias: Tensor,
+    drop: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Attention to a part of the keys, and how much that part weighs: `log Σ exp(score)` over it, `(…, T, 1)`.
+
+    Of the parts' results `(…, T, d_v)`, weighted by the softmax of what they weigh, comes attention to all of them. A
+    row with nothing to attend to gives zeros, and the part weighs next to nothing.
+    """
+    scores = scaled_dot(queries, keys) + bias
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    mass = scores.logsumexp(-1, keepdim=True)
+    weights = (scores - mass).exp() * mask
+    return dropout(weights, drop) @ values, mass
 
 
 def attend(

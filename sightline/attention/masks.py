@@ -27,10 +27,23 @@ def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> 
     return key <= query
 
 
+def recent_mask(length: int, window: int, device: torch.device | None = None) -> Tensor:
+    """`(T, T)`: query t sees its own key and those before it, `window` in all."""
+    position = torch.arange(length, device=device)
+    behind = position[:, None] - position
+    return (behind >= 0) & (behind < window)
+
+
 def window_mask(centres: Tensor, keys: int, radius: int) -> Tensor:
     """`(…, T)` centres, real-valued, as `(…, T, S)`: True where a key lies at most `radius` from the centre."""
     key = torch.arange(keys, device=centres.device)
     return (key - centres[..., None]).abs() <= radius
+
+
+def onward_mask(real: Tensor) -> Tensor:
+    """`(B, S)`, True where a position is real, as moves `(B, 1, S, S)` from row to column that never go back."""
+    size = real.size(-1)
+    return causal_mask(size, size, real.device).T & padding_mask(real)
 
 
 def feature_blocks(width: int, count: int) -> list[slice]:

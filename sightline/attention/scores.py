@@ -30,8 +30,8 @@ class Score(nn.Module, ABC):
 
     hint_width = 1
 
-    def prepare(self, keys: Tensor) -> Tensor:
-        """Keys `(…, S, d_k)` to whatever `forward` needs of them."""
+    def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Keys `(…, S, d_k)`, real where the mask `(…, S)` says so, to whatever `forward` needs of them."""
         return keys
 
     @abstractmethod
@@ -64,7 +64,7 @@ class Bilinear(Score):
         super().__init__()
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(query_width, key_width)))
 
-    def prepare(self, keys: Tensor) -> Tensor:
+    def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         return keys @ self.weight.T
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Additive(Score):
         self.key = nn.Linear(key_width, width, bias=False)
         self.vector = nn.Parameter(nn.init.uniform_(torch.empty(width), -(width**-0.5), width**-0.5))
 
-    def prepare(self, keys: Tensor) -> Tensor:
+    def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.key(keys)
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ class Cosine(Score):
         super().__init__()
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
 
-    def prepare(self, keys: Tensor) -> Tensor:
+    def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         return nn.functional.normalize(keys, dim=-1, eps=1e-6)
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class Location(Score):
         super().__init__()
         self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(max_source, query_width)))
 
-    def prepare(self, keys: Tensor) -> Tensor:
+    def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         length = keys.size(-2)
         if length > self.weight.size(0):
             raise SightlineError(
@@ -157,3 +157,32 @@ class Location(Score):
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
         return queries @ self.weight[: prepared.size(-2)].T
+
+
+class Convolution(Score):
+    """What stands around a key decides, and the query says what to look for (Allamanis et al. 2016).
+
+    `L = C_2 relu(C_1 k) ∘ W q`, each position's vector scaled to length 1, then `C_3 L`: three convolutions over
+    neighbouring keys, n filters in the first two and one in the last. Padding is set to zero before each: to a filter,
+    the end of a sentence must look the same in any batch. A vector of zeros stays as it is.
+    """
+
+    def __init__(self, query_width: int, key_width: int, width: int, kernel: int) -> None:
+        super().__init__()
+        if kernel % 2 == 0:
+            raise ValueError(f"a kernel of {kernel} has no middle: choose an odd one")
+        self.first = nn.Conv1d(key_width, width, kernel, padding=kernel // 2)
+        self.second = nn.Conv1d(width, width, kernel, padding=kernel // 2)
+        self.gate = nn.Linear(query_width, width)
+        self.last = nn.Conv1d(width, 1, kernel, padding=kernel // 2, bias=False)  # a softmax would not hear it
+
+    def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
+        real = keys.new_ones(1) if mask is None else mask[..., None, :].to(keys.dtype)
+        inner = torch.relu(self.first(keys.transpose(-2, -1) * real))  # (B, n, S)
+        return (self.second(inner * real) * real).transpose(-2, -1)
+
+    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        gated = nn.functional.normalize(self.gate(queries)[..., None, :] * prepared[..., None, :, :], dim=-1)
+        leading = gated.shape[:-2]  # (…, T)
+        flat = gated.flatten(0, -3).transpose(-2, -1)  # (… · T, n, S)
+        return self.last(flat).view(*leading, -1)

@@ -25,24 +25,41 @@ MEMORY = "attention."  # before the names of what attention remembers, in a deco
 
 @dataclass(frozen=True)
 class Attended:
-    """What attention gives: context `(B, T, d_k)`, weights `(B, T, S)`, and what it carries to the next step."""
+    """What attention gives: context `(B, T, d_k)`, weights `(B, T, S)`, and what it carries to the next step.
+
+    Where a position was drawn, also the logarithm of its chance, `(B, T)`, and 0 where none was.
+    """
 
     context: Tensor
     weights: Tensor
     state: dict[str, Tensor] = field(default_factory=dict)
+    log_chances: Tensor | None = None
+
+    def rows_drawn(self) -> Tensor | None:
+        """The log-chances of a step, `(R,)`: one for each hypothesis of each sentence."""
+        return None if self.log_chances is None else self.log_chances.flatten(0, 1)
+
+    @classmethod
+    def joined(cls, looks: Sequence[Attended]) -> Attended:
+        """Looks of single steps, one query each, as one with a query for each of them."""
+        drawn = [look.log_chances for look in looks if look.log_chances is not None]
+        return cls(
+            torch.cat([look.context for look in looks], 1),
+            torch.cat([look.weights for look in looks], 1),
+            looks[-1].state,
+            torch.cat(drawn, 1) if drawn else None,
+        )
 
 
-class SoftAttention(Tapped, ABC):
-    """Weights over the memory's states, and their mean under these weights.
+class Scored(Tapped):
+    """A score function over the memory's states, with what it may know beside query and key.
 
-    `clues` are what the score may know beside query and key; each has a matrix of its own, zeros at first, so that
-    a new model begins as if it had none.
+    `clues` each have a matrix of their own, zeros at first, so that a new model begins as if it had none.
     """
 
-    def __init__(self, score: Score, dropout: float = 0.0, clues: Sequence[Clue] = ()) -> None:
+    def __init__(self, score: Score, clues: Sequence[Clue] = ()) -> None:
         super().__init__()
         self.score = score
-        self.dropout = dropout
         self.clues = Stack(clues)
         self.hints = Stack(nn.Linear(clue.width, score.hint_width, bias=False) for clue in clues)
         for hint in self.hints:
@@ -55,7 +72,7 @@ class SoftAttention(Tapped, ABC):
 
     def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares."""
-        prepared = {"keys": self.score.prepare(states), "values": states, "mask": mask}
+        prepared = {"keys": self.score.prepare(states, mask), "values": states, "mask": mask}
         for clue in self.clues:
             prepared |= clue.prepare(states, mask)
         return prepared
@@ -73,6 +90,14 @@ class SoftAttention(Tapped, ABC):
             return self.score(look.queries, look.shared["keys"])
         hints = [hint(clue.features(look)) for clue, hint in zip(self.clues, self.hints, strict=True)]
         return self.score.hinted(look.queries, look.shared["keys"], sum(hints[1:], hints[0]))
+
+
+class SoftAttention(Scored, ABC):
+    """Weights over the memory's states, and their mean under these weights."""
+
+    def __init__(self, score: Score, dropout: float = 0.0, clues: Sequence[Clue] = ()) -> None:
+        super().__init__(score, clues)
+        self.dropout = dropout
 
     @abstractmethod
     def weigh(self, look: Look) -> Tensor:
@@ -101,11 +126,20 @@ class SoftAttention(Tapped, ABC):
         weights = self.weigh(look)
         if self.tap is not None:
             self.tap.record(weights[:, None])
+        kept = {MEMORY + name: value.flatten(0, 1) for name, value in self.after(look, weights).items()}
+        taken, log_chances = self.take(weights)
+        return Attended(mix(taken) if mix else taken @ shared["values"], weights, kept, log_chances)
+
+    def after(self, look: Look, weights: Tensor) -> dict[str, Tensor]:
+        """What it remembers of this look and its weights, `(B, T, S, …)` each."""
         kept: dict[str, Tensor] = {}
         for clue in self.clues:
-            kept |= {MEMORY + name: value.flatten(0, 1) for name, value in clue.after(look, weights).items()}
-        mixed = dropout(weights, self.dropout) if self.training else weights
-        return Attended(mix(mixed) if mix else mixed @ shared["values"], weights, kept)
+            kept |= clue.after(look, weights)
+        return kept
+
+    def take(self, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+        """From weights `(B, T, S)` to what the values are mixed with, and the log-chances of what was drawn, if any."""
+        return dropout(weights, self.dropout) if self.training else weights, None
 
 
 class GlobalAttention(SoftAttention):

@@ -10,6 +10,7 @@ from sightline.config import RunConfig
 from sightline.engines.choice import Engines
 from sightline.errors import SightlineError
 from sightline.folder import ModelFiles
+from sightline.guidance import check_guidance
 from sightline.interop.ctranslate2 import unsupported
 from sightline.limits import most_tokens
 from sightline.models import build_model
@@ -25,6 +26,9 @@ def check_run(name: str, config: RunConfig, yardstick: Yardstick, show: bool = F
     sentences that are too long.
     """
     try:
+        check_guidance(config)
+        if config.training.agreement:
+            raise SightlineError("training.agreement makes two models, and a comparison takes one each: leave it out")
         longest = min(config.data.max_length, *most_tokens(config.model))
         prepared = prepare(config, longest, show=show)
         filled = sizes.fill(config, sizes.Corpus(len(prepared.train), prepared.tokens_an_epoch, threads()))

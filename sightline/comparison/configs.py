@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sightline.config import RECIPES, RunConfig
+from sightline.config import RunConfig
 from sightline.errors import SightlineError, nearest
+from sightline.recipes import RECIPES
 from sightline.run_settings import assembled
 from sightline.sections import DataConfig
 

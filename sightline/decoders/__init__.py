@@ -4,7 +4,9 @@ from sightline.decoders.bahdanau import BahdanauDecoder, Readout
 from sightline.decoders.base import Bridge, Decoded, Decoder
 from sightline.decoders.cells import CellStack
 from sightline.decoders.fixed import FixedContextDecoder
+from sightline.decoders.latent import LatentDecoder
 from sightline.decoders.luong import LuongDecoder
+from sightline.decoders.recurrent import RecurrentDecoder
 from sightline.decoders.transformer import TransformerDecoder, TransformerDecoderLayer
 
 __all__ = [
@@ -14,8 +16,10 @@ __all__ = [
     "Decoded",
     "Decoder",
     "FixedContextDecoder",
+    "LatentDecoder",
     "LuongDecoder",
     "Readout",
+    "RecurrentDecoder",
     "TransformerDecoder",
     "TransformerDecoderLayer",
 ]

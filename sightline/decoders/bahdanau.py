@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sightline.attention.soft import SoftAttention
+from sightline.attention.soft import Attended, SoftAttention
 from sightline.batch import Memory
 from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
 from sightline.decoders.cells import CellStack
@@ -69,19 +69,16 @@ class BahdanauDecoder(Decoder):
         remembered = self.attention.begin(memory.states, memory.mask)
         return State(self.attention.prepare(memory.states, memory.mask), {**self.bridge(memory), **remembered})
 
-    def advance(
-        self, projected: Tensor, state: State, loop: Loop | None = None
-    ) -> tuple[State, Tensor, Tensor, Tensor]:
-        """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, context and weights."""
+    def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> tuple[State, Tensor, Attended]:
+        """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, and what was seen."""
         before = state.own[self.cells.top]
         position = torch.tensor([state.position], device=before.device)
         queries, mix = before.view(-1, state.width, before.size(-1)), loop.mix if loop else None
         looked = self.attention(queries, state.shared, position, mix, state.own)
-        context = looked.context.flatten(0, 1)
-        own = self.cells.step(projected, context, state.own, loop.weights if loop else None)
+        own = self.cells.step(projected, looked.context.flatten(0, 1), state.own, loop.weights if loop else None)
         after = state.advance({**own, **looked.state})
         read = after.own[self.cells.top] if self.updated else before
-        return after, read, context, looked.weights.flatten(0, 1)
+        return after, read, looked
 
     def of_tokens(self, embedded: Tensor) -> Tensor:
         """Their share of the gates and of the readout, `(…, G n + 2 d)`."""
@@ -89,17 +86,18 @@ class BahdanauDecoder(Decoder):
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
         projected, share = given.tensor_split([given.size(-1) - 2 * self.width], -1)
-        state, read, context, weights = self.advance(projected, state)
-        return Decoded(self.dropout(self.readout.added(share, read, context)), state, weights)
+        state, read, looked = self.advance(projected, state)
+        features = self.readout.added(share, read, looked.context.flatten(0, 1))
+        return Decoded(self.dropout(features), state, looked.weights.flatten(0, 1), log_chances=looked.rows_drawn())
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
         loop = Loop.over(self.cells, state)
-        reads, contexts, weights = [], [], []
+        reads, looks = [], []
         for projected in self.cells.project(embedded).unbind(1):
-            state, read, context, weight = self.advance(projected, state, loop)
+            state, read, looked = self.advance(projected, state, loop)
             reads.append(read)
-            contexts.append(context)
-            weights.append(weight)
-        features = self.readout(torch.stack(reads, 1), embedded, torch.stack(contexts, 1))
-        return Decoded(self.dropout(features), state, torch.stack(weights, 1))
+            looks.append(looked)
+        seen = Attended.joined(looks)
+        features = self.readout(torch.stack(reads, 1), embedded, seen.context)
+        return Decoded(self.dropout(features), state, seen.weights, log_chances=seen.log_chances)

@@ -27,18 +27,25 @@ class Decoded:
 
     Full pass: features `(B, T, d)`, weights `(B, T, S)`; step: `(R, d)`, `(R, S)`. Row t belongs to the token
     being predicted.
+
+    Where attention is a choice that nobody knows, features have one more dimension before the last, S: a vector for
+    each position. The full pass then has `priors` instead of weights: from the log-chances `(B, T, S)` of each target
+    at each position to those of each position before its target is known. `log_chances` `(B, T)` are those of
+    positions that were drawn, 0 where none was.
     """
 
     features: Tensor
     state: State
     weights: Tensor | None = None
+    priors: Callable[[Tensor], Tensor] | None = None
+    log_chances: Tensor | None = None
 
 
 class Decoder(nn.Module, ABC):
     """From a memory and the tokens so far to features; `width` is d.
 
     A step has two parts: `of_tokens`, which looks at the token alone, and `go_on`, the rest. In a model that learns no
-    more the first can be looked up: see `EncoderDecoder.tabulate`.
+    more the first can be looked up: see `Writer.tabulate`.
     """
 
     width: int
@@ -114,6 +121,11 @@ def top_state(memory: Memory) -> Tensor:
     """A recurrent encoder's last state, top layer, `(B, d_m)`."""
     assert memory.final is not None
     return memory.final.hidden[:, -1]
+
+
+def first_state(memory: Memory) -> Tensor:
+    """The state at the first position, `(B, d_m)`: all that is known when a source begins to come in."""
+    return memory.states[:, 0]
 
 
 def last_state(memory: Memory) -> Tensor:

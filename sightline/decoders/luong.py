@@ -48,8 +48,8 @@ class LuongDecoder(Decoder):
         """Top states `(B, T, n)` and what they saw to attentional vectors `(B, T, n)`."""
         return self.dropout(torch.tanh(self.combine(torch.cat([looked.context, hidden], -1))))
 
-    def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> Decoded:
-        """One step from projected tokens `(R, G n)`."""
+    def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> tuple[Tensor, State, Attended]:
+        """One step from projected tokens `(R, G n)`: features `(R, n)`, the next state, and what was seen."""
         own = self.cells.step(projected, state.own.get("fed"), state.own, loop.weights if loop else None)
         hidden = own[self.cells.top]
         position = torch.tensor([state.position], device=hidden.device)
@@ -58,24 +58,27 @@ class LuongDecoder(Decoder):
         features = self.look(queries, looked).flatten(0, 1)
         if self.input_feeding:
             own["fed"] = features
-        return Decoded(features, state.advance({**own, **looked.state}), looked.weights.flatten(0, 1))
+        return features, state.advance({**own, **looked.state}), looked
 
     def of_tokens(self, embedded: Tensor) -> Tensor:
         return self.cells.project(embedded)
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
-        return self.advance(given, state)
+        features, state, looked = self.advance(given, state)
+        return Decoded(features, state, looked.weights.flatten(0, 1), log_chances=looked.rows_drawn())
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
         if not self.input_feeding and not self.attention.remembers:
             hidden, own = self.cells.sequence(embedded, None, state.own)
             looked = self.attention(hidden, state.shared, torch.arange(hidden.size(1), device=hidden.device))
-            return Decoded(self.look(hidden, looked), State(state.shared, own, 1, embedded.size(1)), looked.weights)
+            state = State(state.shared, own, 1, embedded.size(1))
+            return Decoded(self.look(hidden, looked), state, looked.weights, log_chances=looked.log_chances)
         loop = Loop.over(self.cells, state)
-        steps = []
+        all_features, looks = [], []
         for projected in self.cells.project(embedded).unbind(1):
-            steps.append(self.advance(projected, state, loop))
-            state = steps[-1].state
-        features = torch.stack([step.features for step in steps], 1)
-        return Decoded(features, state, torch.stack([step.weights for step in steps if step.weights is not None], 1))
+            features, state, looked = self.advance(projected, state, loop)
+            all_features.append(features)
+            looks.append(looked)
+        seen = Attended.joined(looks)
+        return Decoded(torch.stack(all_features, 1), state, seen.weights, log_chances=seen.log_chances)

@@ -19,9 +19,9 @@ class Task:
 
     `requests` has one for each source, or none at all. `align`: hypotheses should carry the weights that tell the
     alignment under `alignment`, where that costs no second pass. `token_scores`: hypotheses must carry the
-    log-probability of each token, and scores must be exact. Without it `token_log_probs` may be empty and scores a
-    little off (by less than 0.01, by more with a shortlist), which spares some engines a second pass: text alone needs
-    neither.
+    log-probability of each token, and scores must be exact. Without it `token_log_probs` may be empty, and scores a
+    little off (by less than 0.01, by more with a shortlist) or, of a greedy search, not a number: which spares some
+    engines a second pass and a softmax. Text alone needs neither.
     """
 
     options: SearchOptions

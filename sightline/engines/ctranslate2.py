@@ -207,7 +207,8 @@ class CTranslate2Engine:
                 suppress_sequences=[[self.target_names[id] for id in phrase] for phrase in never],
                 no_repeat_ngram_size=options.no_repeat,
                 return_end_token=True,
-                return_scores=True,
+                # Of a greedy search they are its dearest part after the products: a softmax over the vocabulary.
+                return_scores=task.token_scores or beam > 1,
                 return_attention=self._aligns(task),
                 use_vmap=self.shortlisted,
             )
@@ -216,7 +217,8 @@ class CTranslate2Engine:
     def _read(self, result: Any, first: list[float] | None) -> list[Found]:
         """A result's hypotheses; `first` is the right first row of their attention, where it is not as it came."""
         found = []
-        for place, (tokens, score) in enumerate(zip(result.hypotheses, result.scores, strict=True)):
+        scores = result.scores or [math.nan] * len(result.hypotheses)
+        for place, (tokens, score) in enumerate(zip(result.hypotheses, scores, strict=True)):
             rows = result.attention[place] if result.attention else None
             if rows is not None and first is not None:
                 rows = [first, *rows[1:]]

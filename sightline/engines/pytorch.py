@@ -123,7 +123,7 @@ class PyTorchEngine:
 
     def _head(self, decoder: TransformerDecoder, alignment: AlignmentConfig) -> tuple[int | None, int | None]:
         """The layer and head that the alignment is read from, as the decoder wants them."""
-        layer, head, heads = alignment.layer, alignment.head, decoder.layers[0].cross.heads
+        layer, head, heads = alignment.layer, alignment.head, decoder.layers[0].self_attention.heads
         if (head is not None and (layer is None or not 0 <= head < heads)) or (
             layer is not None and not 0 <= layer < len(decoder.layers)
         ):

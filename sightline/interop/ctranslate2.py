@@ -15,6 +15,7 @@ import numpy as np
 
 from sightline.architecture import ModelConfig
 from sightline.config import AlignmentConfig, RunConfig
+from sightline.efficient import unusual
 from sightline.files import make_folder, write_bytes
 from sightline.folder import ModelFiles, Tokenizers, weights_file
 from sightline.interop import weights as tensors
@@ -71,11 +72,17 @@ def unsupported(config: ModelConfig) -> str | None:
     """What CTranslate2 cannot run of such a model, as in "it cannot run …"; None when it can."""
     if config.recipe == "seq2seq":
         return "a decoder without attention (seq2seq)"
+    if not config.has_source:
+        return f"a decoder without an encoder ({config.recipe})"
     if config.recipe != "transformer":
         return f"a recurrent decoder ({config.recipe})"
     if config.encoder.kind != "transformer":
         return f"an encoder that is no transformer ({config.encoder.kind})"
-    return None
+    if config.copies:
+        return f"a model that copies ({config.copying.kind})"
+    if config.lexicon.mode != "none":
+        return "a model with a lexicon"
+    return unusual(config)
 
 
 def convert(

@@ -18,7 +18,7 @@ from sightline.config import RunConfig, build_config
 from sightline.errors import SightlineError
 from sightline.files import make_folder, write_bytes, write_text
 from sightline.folder import CARD, WEIGHTS, ModelFiles, Tokenizers, save_config, save_tokenizers, weights_file
-from sightline.interop import marian
+from sightline.interop import ctranslate2, marian
 from sightline.interop import weights as tensors
 from sightline.text import BOS, EOS, PAD, UNK, SubwordTokenizer, load_tokenizer
 from sightline.tokenizers import SPECIAL_PIECES, MarianTokenizer
@@ -39,7 +39,8 @@ def export(files: ModelFiles, output: Path) -> None:
     config = files.config
     reason = marian.unsupported(config.model)
     if reason is not None:
-        raise SightlineError(f"{files.path}: MarianMT cannot express {reason}; --to ctranslate2 may do")
+        other = "" if ctranslate2.unsupported(config.model) else "; --to ctranslate2 may do"
+        raise SightlineError(f"{files.path}: MarianMT cannot express {reason}{other}")
     tokenizer = files.tokenizers.target
     path = weights_file(files.path)
     weights = tensors.complete(tensors.read(path), config.model, files.tokenizers.sizes, path)

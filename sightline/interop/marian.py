@@ -15,6 +15,7 @@ import numpy as np
 
 from sightline.architecture import ModelConfig
 from sightline.config import RunConfig
+from sightline.efficient import unusual
 from sightline.errors import SightlineError
 from sightline.interop.weights import Array, Weights, layer_names, number, positions_needed
 from sightline.text import BOS, EOS, PAD
@@ -42,8 +43,14 @@ class Tensor(NamedTuple):
 
 def unsupported(config: ModelConfig) -> str | None:
     """What MarianMT cannot express of such a model; None when it can."""
+    if not config.has_source:
+        return f"a decoder without an encoder ({config.recipe})"
     if config.recipe != "transformer" or config.encoder.kind != "transformer":
         return f"a {config.recipe} decoder with a {config.encoder.kind} encoder"
+    if config.copies:
+        return f"a model that copies (model.copying.kind={config.copying.kind})"
+    if config.lexicon.mode != "none":
+        return f"a model with a lexicon (model.lexicon.mode={config.lexicon.mode})"
     if config.norm_position != "post":
         return "layers that normalise before a sublayer (model.norm_position=pre)"
     if config.norm != "layer":
@@ -54,7 +61,7 @@ def unsupported(config: ModelConfig) -> str | None:
         return f"a gated feed-forward layer (model.activation={config.activation})"
     if config.tie != "all":
         return f"embeddings that are not all tied (model.tie={config.tie})"
-    return None
+    return unusual(config)
 
 
 def correspondence(config: ModelConfig) -> Iterator[Tensor]:

@@ -2,11 +2,8 @@
 
 The largest product of a small model is its last, with every entry of the target vocabulary. A shortlist leaves most of
 them out: each source token brings the tokens that it was seen to become, the most frequent are always there, and a
-batch may use what all its sentences bring. What a token becomes is learnt from pairs by IBM's first model (Brown et al.
-1993): t(f | e), the probability that a source token e gives a target token f, estimated by expectation-maximisation.
-The end symbol, which every source has, serves as the model's empty word.
-
-Shapes: P pairs of tokens that meet in a sentence, E different ones (entries of the lexicon), T target tokens.
+batch may use what all its sentences bring. What a token becomes is learnt from pairs: see `sightline.lexicon`. The end
+symbol, which every source has, serves as the empty word of the model that learns it.
 """
 
 from __future__ import annotations
@@ -15,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sightline.errors import SightlineError
 from sightline.folder import Tokenizers
+from sightline.lexicon import Ids, Lexicon, learn_lexicon
 from sightline.readers import Pair
 from sightline.tokenizers import BOS, EOS, PAD, UNK
 
@@ -28,21 +25,15 @@ FILE = "vmap.txt"
 SIZE = 50
 """Most target tokens that a source token brings."""
 
-FREQUENT = 256
+FREQUENT = 512
 """Target tokens that are always there, the most frequent ones."""
 
 LEAST = 0.05
 """A token is brought as long as it has this part of an even share of the probability, 1 / size."""
 
-ITERATIONS = 5
-"""Rounds of expectation-maximisation."""
-
 RARE = 5  # a source token seen less often may also stay as it is: a name, a number, a byte
-# Pairs of tokens that are looked at: in all, beyond which sentences are left out, evenly chosen, and at a time.
-MOST_PAIRS, BLOCK = 60_000_000, 4_000_000
-
-Ids = Sequence[int]
-Integers = NDArray[np.int64]
+# Pairs of tokens that are looked at: beyond so many in all sentences are left out, evenly chosen.
+MOST_PAIRS = 60_000_000
 
 
 @dataclass(frozen=True)
@@ -86,26 +77,6 @@ def _plain(name: str) -> bool:
     return bool(name) and not any(separator in name for separator in " \t\r\n")
 
 
-@dataclass(frozen=True)
-class Lexicon:
-    """t(f | e): `probabilities` that `sources` become `targets`, all `(E,)`, sorted by source, then by target."""
-
-    sources: Integers
-    targets: Integers
-    probabilities: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Some sentences' pairs of tokens: for each target token, side by side, all tokens of its source.
-
-    `entries` `(P,)`: the place of each pair in a lexicon. `meets` `(T,)`: the source tokens of each target token.
-    """
-
-    entries: NDArray[np.int32]
-    meets: Integers
-
-
 def learn(pairs: Iterable[Pair], tokenizers: Tokenizers, size: int = SIZE, frequent: int = FREQUENT) -> Shortlist:
     """A shortlist of `frequent` tokens for every translation and of at most `size` more for each source token.
 
@@ -139,52 +110,6 @@ def choose(
         if target not in always and target not in candidates.get(source, ()):
             candidates[source] = (*candidates.get(source, ()), target)
     return Shortlist(tuple(sorted(always)), {source: candidates[source] for source in sorted({*candidates} - {EOS})})
-
-
-def learn_lexicon(pairs: Sequence[tuple[Ids, Ids]], vocabulary: int, iterations: int = ITERATIONS) -> Lexicon:
-    """IBM's first model of pairs of ids; `vocabulary` is the size of the target's."""
-    keys, blocks = _count(pairs, vocabulary)
-    sources, targets = np.divmod(keys, vocabulary)
-    probabilities = np.ones(len(keys))
-    for _ in range(iterations):
-        counts = np.zeros(len(keys))
-        for block in blocks:
-            # How likely each source token of a sentence is to have given the target token.
-            given = probabilities[block.entries]
-            starts = np.cumsum(block.meets) - block.meets
-            given /= np.repeat(np.add.reduceat(given, starts), block.meets)
-            counts += np.bincount(block.entries, given, minlength=len(keys))
-        probabilities = counts / np.bincount(sources, counts)[sources]
-    return Lexicon(sources, targets, probabilities)
-
-
-def _count(pairs: Sequence[tuple[Ids, Ids]], vocabulary: int) -> tuple[Integers, list[_Block]]:
-    """All different pairs of tokens, as source * vocabulary + target, sorted; and where in the text they meet."""
-    found: list[tuple[Integers, NDArray[np.int32], Integers]] = []
-    for part in _parts(pairs):
-        lengths = np.array([(len(source), len(target)) for source, target in part], dtype=np.int64)
-        sources, targets = (np.concatenate([np.asarray(pair[side], np.int64) for pair in part]) for side in (0, 1))
-        meets = np.repeat(lengths[:, 0], lengths[:, 1])  # (T,)
-        first = np.repeat(np.cumsum(lengths[:, 0]) - lengths[:, 0], lengths[:, 1])  # (T,): where its source begins
-        starts = np.cumsum(meets) - meets
-        places = np.arange(meets.sum()) - np.repeat(starts - first, meets)  # (P,)
-        unique, inverse = np.unique(sources[places] * vocabulary + np.repeat(targets, meets), return_inverse=True)
-        found.append((unique, inverse.astype(np.int32), meets))
-    keys = np.unique(np.concatenate([unique for unique, _, _ in found]))
-    return keys, [
-        _Block(np.searchsorted(keys, unique).astype(np.int32)[inverse], meets) for unique, inverse, meets in found
-    ]
-
-
-def _parts(pairs: Sequence[tuple[Ids, Ids]]) -> Iterable[Sequence[tuple[Ids, Ids]]]:
-    """The pairs in runs of so few that the pairs of their tokens do not fill the memory."""
-    start = held = 0
-    for number, (source, target) in enumerate(pairs):
-        held += len(source) * len(target)
-        if held > BLOCK and number > start:
-            yield pairs[start:number]
-            start, held = number, len(source) * len(target)
-    yield pairs[start:]
 
 
 def encode(pairs: Iterable[Pair], tokenizers: Tokenizers) -> list[tuple[list[int], list[int]]]:

@@ -3,7 +3,7 @@
 from sightline.plot.blocks import terminal
 from sightline.plot.heatmap import Heatmap
 from sightline.plot.page import ModelView, Page, SentenceView, html, save
-from sightline.plot.raster import curve_figure, length_figure, line_chart, png
+from sightline.plot.raster import curve_figure, growth_figure, length_figure, line_chart, png
 from sightline.plot.vector import svg
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Page",
     "SentenceView",
     "curve_figure",
+    "growth_figure",
     "html",
     "length_figure",
     "line_chart",

@@ -66,6 +66,23 @@ def line_chart(
     _save(figure, path)
 
 
+def growth_figure(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]], path: Path | str, x_label: str, title: str = ""
+) -> None:
+    """Writes a PNG of panels side by side, each with its lines (x, y) on axes of powers: slopes are exponents."""
+    figure = _figure(5.4 * len(panels), 4.4)
+    for number, (y_label, series) in enumerate(panels.items()):
+        axes = _chart_axes(figure, x_label, y_label, title if number == 0 else "")
+        share = 1 / len(panels)
+        axes.set_position((share * (number + 0.14), 0.13, share * 0.82, 0.77))
+        for index, (name, points) in enumerate(series.items()):
+            _line(axes, index, name, [x for x, _ in points], [y for _, y in points])
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        _legend(axes, series)
+    _save(figure, path)
+
+
 def curve_figure(series: Mapping[str, Sequence[tuple[float, float]]], path: Path | str, title: str = "") -> None:
     """Writes BLEU over minutes of training as PNG: for each model its points (minutes, BLEU)."""
     line_chart(series, path, "minutes", "BLEU", title)

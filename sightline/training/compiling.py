@@ -8,21 +8,26 @@ from __future__ import annotations
 import os
 import shutil
 
+from sightline.attention.lsh import LshAttention
 from sightline.decoders.transformer import TransformerDecoder
 from sightline.encoders import TransformerEncoder
 from sightline.errors import SightlineError
-from sightline.models import EncoderDecoder
+from sightline.writer import Writer
 
 KINDS = (TransformerEncoder, TransformerDecoder)
 
 
-def compile_layers(model: EncoderDecoder) -> None:
+def compile_layers(model: Writer) -> None:
     """Makes the layers of `model` compile themselves when they first run; shapes may change from batch to batch."""
-    stacks = [part.layers for part in (model.encoder, model.decoder) if isinstance(part, KINDS)]
+    stacks = [part.layers for part in model.children() if isinstance(part, KINDS)]
     if not stacks:
         raise SightlineError(
             "training.compile has nothing to compile: neither encoder nor decoder is a transformer; leave it out"
         )
+    reversible = any(part.reversible for part in model.children() if isinstance(part, KINDS))
+    if reversible or any(isinstance(part, LshAttention) for part in model.modules()):
+        what = "reversible layers (model.reversible)" if reversible else "attention that hashes (lsh)"
+        raise SightlineError(f"training.compile cannot compile {what}: leave one of them out")
     check_compiler(next(model.parameters()).device.type)
     for stack in stacks:
         for layer in stack:

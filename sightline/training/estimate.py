@@ -11,19 +11,23 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from sightline import sizes
 from sightline.config import RunConfig, TrainingConfig
 from sightline.data import EncodedPairs, batches
+from sightline.errors import SightlineError
+from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
-from sightline.models import EncoderDecoder, parameter_count
+from sightline.models import parameter_count
 from sightline.performance import peak_memory, threads, tune_allocator
 from sightline.preparing import Prepared, prepare
+from sightline.training.directions import Direction, directions, trained_together
 from sightline.training.loop import Host, Trainer, Validation
 from sightline.training.material import WATCHED_AMONG, check_training
 from sightline.training.progress import Report, Silent
 from sightline.training.ranks import Ranks, started
-from sightline.training.run import Scorer, built, slow_precision
+from sightline.training.run import Judged, scorer_for, slow_precision
 from sightline.training.watch import Sample
 from sightline.training.watching import Watching
 
@@ -35,7 +39,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Sizes, memory in bytes on each of the ranks, and time. `epochs` is what the limits come to."""
+    """Sizes, memory in bytes on each of the ranks, and time. `epochs` is what the limits come to.
+
+    `unit` is what a pair is called: text without a source has lines.
+    """
 
     pairs: int
     parameters: int
@@ -49,13 +56,14 @@ class Estimate:
     minutes: float
     validations: int
     validation_minutes: float
+    unit: str = "pair"
 
     def __str__(self) -> str:
         each = f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
         times = f"{self.validations:,} validation{'s' if self.validations != 1 else ''}"
         return "\n".join(
             (
-                f"pairs             {self.pairs:,}",
+                f"{self.unit + 's':<16}  {self.pairs:,}",
                 f"parameters        {self.parameters:,}",
                 f"memory            {self.peak / BYTES:,.0f} MiB at its highest{each}, of which weights, gradients and "
                 f"Adam's moments take {self.state / BYTES:,.0f}",
@@ -115,6 +123,9 @@ def estimated(config: RunConfig, say: Say = lambda line: None) -> Estimate:
 
 def _estimated(config: RunConfig, say: Say, ranks: Ranks) -> Estimate:
     check_training(config)
+    check_guidance(config)
+    if config.data.align_with is not None:
+        raise SightlineError("--estimate would have to align first: leave out data.align_with, or give data.alignments")
     longest = min(config.data.max_length, *most_tokens(config.model))
     texts = max(config.training.validate_bleu, WATCHED_AMONG)
     prepared = ranks.in_turn(lambda: prepare(config, longest, texts=texts, say=say, show=ranks.first))
@@ -125,18 +136,17 @@ def _estimated(config: RunConfig, say: Say, ranks: Ranks) -> Estimate:
     assert config.data.batch_tokens is not None
     epoch = batches(train, config.data.batch_tokens, training.seed, 0, prepared.mix)
     torch.manual_seed(training.seed)
-    model = built(config, prepared.tokenizers)
+    models = directions(config, prepared.tokenizers, Path())
     for line in slow_precision(config, ranks.device):
         say(line)
-    model.to(ranks.device)
     largest = max(epoch, key=lambda part: len(part) * int(train.lengths[part].max()) ** 2)
     sample = _Sample(train, [largest, *epoch[: UPDATES * ranks.size - 1]])
     say(f"trying {len(sample.chosen) * training.accumulate} batches and a validation")
-    found = _measure(config, model, sample, prepared, ranks)
+    found = _measure(config, models, sample, prepared, ranks)
     updates_an_epoch = max(1, len(epoch) // (training.accumulate * ranks.size))
     an_update = found.seconds * (tokens / updates_an_epoch) / found.tokens
     updates, validations = reckoned(training, an_update, found.validation)
-    parameters = parameter_count(model)
+    parameters = sum(parameter_count(one.model) for one in models)
     return Estimate(
         pairs=len(train),
         parameters=parameters,
@@ -150,6 +160,7 @@ def _estimated(config: RunConfig, say: Say, ranks: Ranks) -> Estimate:
         minutes=(updates * an_update + validations * found.validation) / 60,
         validations=validations,
         validation_minutes=validations * found.validation / 60,
+        unit=prepared.account.unit,
     )
 
 
@@ -166,7 +177,9 @@ def reckoned(training: TrainingConfig, an_update: float, validation: float) -> t
     return updates, -(-updates // every) + (training.average != "none")
 
 
-def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample, prepared: Prepared, ranks: Ranks) -> Measured:
+def _measure(
+    config: RunConfig, models: Sequence[Direction], sample: _Sample, prepared: Prepared, ranks: Ranks
+) -> Measured:
     """The trainer makes the updates, and at its end validates as every run does."""
     together = config.training.accumulate * ranks.size
     count = max(WARM + 1, len(sample.chosen) // ranks.size)
@@ -180,11 +193,13 @@ def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample, prepared
         "tensorboard": False,
     }
     config = config.model_copy(update={"training": config.training.model_copy(update=changes)})
+    model, weights = trained_together([one.model for one in models], config.training.agreement)
+    model.to(ranks.device)
     progress = _Watch(time.perf_counter)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        validation = Validation(_scorer(config, prepared, folder), lambda scores: None, config.training.metric)
-        host, weights = Host(progress), model.loss_weights
+        validation = Validation(_scoring(config, models, prepared, folder), lambda scores: None, config.training.metric)
+        host = Host(progress)
         result = Trainer(model, sample, validation, config.training, folder, weights, host=host, ranks=ranks).run()
     if result.interrupted:
         raise KeyboardInterrupt
@@ -193,12 +208,14 @@ def _measure(config: RunConfig, model: EncoderDecoder, sample: _Sample, prepared
     return Measured(progress.times[-1] - progress.times[WARM], tokens, progress.validation)
 
 
-def _scorer(config: RunConfig, prepared: Prepared, folder: Path) -> Scorer:
+def _scoring(
+    config: RunConfig, models: Sequence[Direction], prepared: Prepared, folder: Path
+) -> Callable[[nn.Module], Mapping[str, float]]:
     """A run's validation. A model that has learnt nothing ends its translations at once, or never: here each becomes
     as long as a reference is on average."""
-    valid, texts = prepared.valid, prepared.texts
-    watch = Watching(folder, config, prepared.tokenizers, valid, texts)
-    scorer = Scorer(config, prepared.tokenizers, valid, texts[: config.training.validate_bleu], watch)
-    length = min(round(float(valid.target.lengths.mean())), most_tokens(config.model)[1])
-    scorer.options = replace(scorer.options, min_length=length, max_ratio=0.0, max_extra=length)
-    return scorer
+    watch = Watching(folder, config, prepared.tokenizers, prepared.valid, prepared.texts)
+    scorers = {one: scorer_for(one, prepared, watch) for one in models}
+    for scorer in scorers.values():
+        length = min(round(float(scorer.valid.target.lengths.mean())), most_tokens(config.model)[1])
+        scorer.options = replace(scorer.options, min_length=length, max_ratio=0.0, max_extra=length)
+    return Judged(scorers, []).score

@@ -223,9 +223,8 @@ class Trainer:
         """This rank's batches of the next update, or with workers the parts of them."""
         drawn = [self._next_indices() for _ in range(self.config.accumulate * self.ranks.size)]
         drawn = drawn[self.ranks.rank :: self.ranks.size]
-        if self.workers is not None:
-            drawn = [part for indices in drawn for part in self.workers.parted(indices)]
-        return [self.data.batch(indices) for indices in drawn]
+        batches = [self.data.batch(indices) for indices in drawn]
+        return [part for batch in batches for part in self.workers.parted(batch)] if self.workers else batches
 
     def _backward(self, batches: Sequence[Batch]) -> Backward:
         if self.workers is not None:

@@ -14,10 +14,12 @@ from pathlib import Path
 from threading import Thread
 
 from sightline import expectations, metrics
+from sightline.aligners import align_text
 from sightline.config import RunConfig
 from sightline.errors import SightlineError
 from sightline.files import make_folder, write_text
-from sightline.folder import check_free, load_tokenizers, save_tokenizers
+from sightline.folder import Tokenizers, check_free, load_tokenizers, save_tokenizers
+from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
 from sightline.preparing import Prepared, prepare
 from sightline.training.tensorboard import check_tensorboard
@@ -28,12 +30,27 @@ DROPPED = "dropped.json"
 WATCHED_AMONG = 500
 
 
-def begin(config: RunConfig, output: Path, show: bool, say: Say) -> Prepared:
-    """The data of a new run in `output`, a folder that must be free; torch is imported at the same time."""
-    Thread(target=_import_quietly, args=["torch"], daemon=True).start()
+def begin(
+    config: RunConfig, output: Path, show: bool, say: Say, known: Tokenizers | None = None
+) -> tuple[RunConfig, Prepared]:
+    """The data of a new run in `output`, a folder that must be free; torch is imported at the same time.
+
+    With the configuration, in which links that were made on the way have their file; `known` are tokenizers to take.
+    """
+    # Not a daemon: Python must not end in the middle of an import, so after a mistake the process waits for it.
+    Thread(target=_import_quietly, args=["torch"]).start()
     check_free(output)
     check_training(config)
-    return gather(config, output, False, show, say)
+    check_guidance(config)
+    if config.data.align_with is not None:
+        config = with_links(config, align_text(config.data, output, say))
+    return config, gather(config, output, False, show, say, known)
+
+
+def with_links(config: RunConfig, links: Path) -> RunConfig:
+    """The configuration with a file of links in the place of its aligner."""
+    data = config.data.model_copy(update={"alignments": links, "align_with": None})
+    return config.model_copy(update={"data": data})
 
 
 def _import_quietly(module: str) -> None:
@@ -41,13 +58,16 @@ def _import_quietly(module: str) -> None:
         import_module(module)
 
 
-def gather(config: RunConfig, output: Path, begun: bool, show: bool, say: Say) -> Prepared:
+def gather(
+    config: RunConfig, output: Path, begun: bool, show: bool, say: Say, known: Tokenizers | None = None
+) -> Prepared:
     """The data of the run in `output`; `say` is told what happens, and `show` allows progress bars.
 
-    Unless the run has `begun`, tokenizers, expectations and the account of what was dropped go there.
+    Unless the run has `begun`, tokenizers, expectations and the account of what was dropped go there. The tokenizers
+    are those of the run, else those `known`, else new ones.
     """
     longest = min(config.data.max_length, *most_tokens(config.model))
-    tokenizers = load_tokenizers(output, config) if begun else None
+    tokenizers = load_tokenizers(output, config) if begun else known
     texts = max(config.training.validate_bleu, WATCHED_AMONG)
     prepared = prepare(config, longest, tokenizers, texts, say, show)
     if not begun:

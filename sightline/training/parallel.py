@@ -73,6 +73,10 @@ def shard(model: nn.Module, keep: bool) -> Spread:
         )
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+    if any(getattr(part, "reversible", False) for part in model.modules()):
+        raise SightlineError(
+            "training.parallel = fsdp takes layers apart that model.reversible still needs: use ddp, or leave one out"
+        )
     for name, parameter in model.named_parameters():
         if parameter.dim() == 0:
             raise SightlineError(f"training.parallel = fsdp cannot shard {name}, a single number; use ddp")

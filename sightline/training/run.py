@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sightline import metrics, sizes
+from sightline.aligners import align_text
 from sightline.batch import Batch
 from sightline.config import RunConfig
 from sightline.corpora import Mix, named_files
@@ -27,32 +28,43 @@ from sightline.folder import (
     save_config,
     save_model,
 )
+from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
-from sightline.models import EncoderDecoder, build_model, parameter_count
+from sightline.models import parameter_count
 from sightline.performance import has_bfloat16, threads, tune_allocator
 from sightline.preparing import Prepared
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
 from sightline.training.averages import average_losses
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
-from sightline.training.compiling import compile_layers
+from sightline.training.directions import Direction, directions, joint_scores, trained_together
 from sightline.training.loop import Host, Result, Trainer, Validation
-from sightline.training.material import check_training, gather
+from sightline.training.material import check_training, gather, with_links
 from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
 from sightline.training.watching import Watching
+from sightline.writer import Writer
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run's result, and the configuration with every choice made."""
+    """A run's result, the configuration with every choice made, its folder and those of its models."""
 
     result: Result
     config: RunConfig
     folder: Path
+    models: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What a new run takes over from a model: its tokenizers, and what `fill` puts into the new one of its weights."""
+
+    tokenizers: Tokenizers
+    fill: Callable[[Writer], None]
 
 
 @dataclass(frozen=True)
@@ -84,18 +96,20 @@ def train(
     host: Host | None = None,
     say: Say = lambda line: None,
     prepared: Prepared | None = None,
+    inherited: Inherited | None = None,
 ) -> Trained:
     """Trains what `config` describes into the folder `output`; `say` is told, line by line, what was chosen.
 
     `prepared` is the data of a new run where `sightline.training.material` has begun with it before.
 
     With `resume`, `config` is the folder's own, perhaps with other limits, and the run goes on from its last
-    checkpoint. Under torchrun every rank calls this; the first one talks, the others follow in silence.
+    checkpoint. A run that begins may have `inherited` from a model. Under torchrun every rank calls this; the first one
+    talks, the others follow in silence.
     """
     with started(config.training) as ranks:
         if ranks.first:
-            return _train(config, output, resume, host, say, ranks, prepared)
-        return _train(config, output, resume, None, lambda line: None, ranks, None)
+            return _train(config, output, resume, host, say, ranks, prepared, inherited)
+        return _train(config, output, resume, None, lambda line: None, ranks, None, inherited)
 
 
 def _train(
@@ -106,12 +120,13 @@ def _train(
     say: Say,
     ranks: Ranks,
     prepared: Prepared | None,
+    inherited: Inherited | None,
 ) -> Trained:
-    checkpoint, files = _beginning(output, config, resume, ranks)
-    check_training(config)
+    config, checkpoint, files = _beginning(output, config, resume, say, ranks)
     if prepared is None:
         read = config.model_copy(update={"data": files})
-        prepared = ranks.in_turn(lambda: gather(read, output, resume or not ranks.first, host is not None, say))
+        begun, known = resume or not ranks.first, inherited.tokenizers if inherited else None
+        prepared = ranks.in_turn(lambda: gather(read, output, begun, host is not None, say, known))
     # Not before: what was freed on the way to the data goes back to the system.
     tune_allocator()
     tokenizers, encoded, valid = prepared.tokenizers, prepared.train, prepared.valid
@@ -121,27 +136,19 @@ def _train(
     settings = {**_settings(config), "data": prepared.digest}
     if checkpoint is not None:
         check_settings(checkpoint, settings)
-    torch.manual_seed(config.training.seed)
-    model = built(config, tokenizers)
-    ranks.on_first(lambda: save_config(output, config))
+    models = _models(config, tokenizers, output, inherited)
+    model, loss_weights = trained_together([one.model for one in models], config.training.agreement)
+    ranks.on_first(lambda: _lay_out(output, config, models, prepared.texts))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
     for line in [_summary(config, model, ranks.size), *slow_precision(config, ranks.device), *before]:
         say(line)
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
-    scorer = Scorer(config, tokenizers, valid, prepared.texts[: config.training.validate_bleu], watch)
-    about = [f"{len(encoded):,} training pairs, {len(valid):,} validation pairs", *_names(config)]
-
-    def write_card(scores: Mapping[str, float], training: dict[str, str]) -> None:
-        save_card(output, config, model, tokenizers, Card(about, scorer.describe(scores), training))
-
-    def save_best(scores: dict[str, float]) -> None:
-        save_model(output, model)
-        write_card(scores, {})
-
+    about = _about(config, prepared)
+    judged = Judged({one: scorer_for(one, prepared, watch) for one in models}, about)
     metric = config.training.metric
-    validation = Validation(scorer, save_best, metric, higher_is_better=metric == "bleu")
+    validation = Validation(judged.score, judged.save_best, metric, higher_is_better=metric == "bleu")
     host = replace(host or Host(), watch=watch) if ranks.first else host
     notes = {"files": places(config.data, files)}
     model.to(ranks.device)
@@ -151,20 +158,48 @@ def _train(
         validation,
         config.training,
         output,
-        loss_weights=model.loss_weights,
+        loss_weights=loss_weights,
         settings=settings,
         host=host,
         notes=notes,
         ranks=ranks,
     )
-    ranks.on_first(lambda: watch.prepare(model, about))
+    ranks.on_first(lambda: watch.prepare(models[0].model, about))
     result = trainer.run(resume)
     _tell(result, metric, say)
     if result.best is not None and ranks.first:
-        write_card(result.best, _history(result))
+        judged.write_cards(result.best, _history(result))
     if not result.interrupted and ranks.first:
         watch.report(say)
-    return Trained(result, config, output)
+    return Trained(result, config, output, tuple(one.folder for one in models))
+
+
+def _models(config: RunConfig, tokenizers: Tokenizers, output: Path, inherited: Inherited | None) -> list[Direction]:
+    """The models of the run, with their first weights."""
+    torch.manual_seed(config.training.seed)
+    models = directions(config, tokenizers, output)
+    if inherited is not None:
+        for one in models:
+            inherited.fill(one.model)
+    return models
+
+
+def _lay_out(output: Path, config: RunConfig, models: Sequence[Direction], texts: Sequence[Pair]) -> None:
+    """What the folders of the run and of its models hold from the beginning."""
+    save_config(output, config)
+    for one in models:
+        if one.folder != output:
+            one.lay_out(texts)
+
+
+def scorer_for(one: Direction, prepared: Prepared, watch: Watching) -> Scorer:
+    """How a direction is measured. Only the first is watched."""
+    config, valid = one.config, prepared.valid
+    if one.backward:
+        valid = valid.turned()
+        unseen = config.training.model_copy(update={"watch": 0, "tensorboard": False})
+        watch = Watching(one.folder, config.model_copy(update={"training": unseen}), one.tokenizers, valid, ())
+    return Scorer(config, one.tokenizers, valid, one.pairs(prepared.texts[: config.training.validate_bleu]), watch)
 
 
 def _tell(result: Result, metric: str, say: Say) -> None:
@@ -190,32 +225,26 @@ def _updates(steps: Sequence[int]) -> str:
     return f"updates {', '.join(f'{step:,}' for step in steps)}"
 
 
-def _beginning(output: Path, config: RunConfig, resume: bool, ranks: Ranks) -> tuple[Path | None, DataConfig]:
-    """The checkpoint to go on from, if any, and the data's files where they are.
+def _beginning(
+    output: Path, config: RunConfig, resume: bool, say: Say, ranks: Ranks
+) -> tuple[RunConfig, Path | None, DataConfig]:
+    """The configuration, the checkpoint to go on from, if any, and the data's files where they are.
 
-    The settings get a first look here: reading and encoding a large corpus takes its time.
+    The settings get a first look here: reading and encoding a large corpus takes its time. Where an aligner is to make
+    links of the text, it does.
     """
+    check_guidance(config)
+    check_training(config)
     if not resume:
         ranks.on_first(lambda: check_free(output))
-        return None, config.data
+        if config.data.align_with is not None:
+            config = with_links(config, Path(ranks.on_first(lambda: str(align_text(config.data, output, say)))))
+        return config, None, config.data
     found = latest(output / CHECKPOINTS)
     if found is None:
         raise SightlineError(f"{output}: no checkpoint to resume from; start without --resume")
     check_settings(found, _settings(config), partly=True)
-    return found, find_files(config.data, found)
-
-
-def built(config: RunConfig, tokenizers: Tokenizers) -> EncoderDecoder:
-    """A run's model as it trains, with random weights: in its precision, its layers compiled if so wished."""
-    training = config.training
-    try:
-        model = build_model(config.model, tokenizers.sizes, training.label_smoothing)
-    except RuntimeError:  # torch's, when it gets no memory
-        raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
-    model.precision = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
-    if training.compile:
-        compile_layers(model)
-    return model
+    return config, found, find_files(config.data, found)
 
 
 def slow_precision(config: RunConfig, device: torch.device) -> list[str]:
@@ -240,7 +269,7 @@ class Scorer:
         self.signature = metrics.bleu(["a"], ["a"], config.training.bleu_tokenize).signature
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
-        assert isinstance(model, EncoderDecoder)
+        assert isinstance(model, Writer)
         budget = 2 * _given(self.config.data.batch_tokens)
         parts = ordered_batches(self.valid.lengths, budget)
         scores = average_losses(model, (self.valid.batch(part) for part in parts))
@@ -255,7 +284,7 @@ class Scorer:
             self.watch.translated(self.texts, translations)
         return scores | self.watch.look(model)
 
-    def translate(self, model: EncoderDecoder) -> list[str]:
+    def translate(self, model: Writer) -> list[str]:
         """The validation texts, translated greedily."""
         count = len(self.texts)
         device = next(model.parameters()).device
@@ -263,7 +292,8 @@ class Scorer:
         for part in ordered_batches(self.valid.source.lengths[:count], self.config.search.batch_tokens):
             batch = Batch(self.valid.batch(part).sources).to(device)
             for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, self.options), strict=True):
-                found[index] = self.tokenizers.target.decode(hypothesis.tokens)
+                target = self.tokenizers.opened(self.texts[index].source).target
+                found[index] = target.decode(hypothesis.tokens)
         return [found[index] for index in range(count)]
 
     def describe(self, scores: Mapping[str, float]) -> dict[str, str]:
@@ -273,6 +303,30 @@ class Scorer:
             sentences = f"{len(self.texts):,} validation sentences, greedy, {self.signature}"
             told["validation BLEU"] = f"{scores['bleu']:.1f} ({sentences})"
         return told
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The models of a run, each with its scorer; `about` tells what they learn from."""
+
+    scorers: Mapping[Direction, Scorer]
+    about: list[str]
+
+    def score(self, trained: nn.Module) -> Mapping[str, float]:
+        """The scores of the run; `trained` is the module that holds its models."""
+        return joint_scores({one.name: scorer(one.model) for one, scorer in self.scorers.items()})
+
+    def save_best(self, scores: Mapping[str, float]) -> None:
+        """Writes weights and cards."""
+        for one in self.scorers:
+            save_model(one.folder, one.model)
+        self.write_cards(scores, {})
+
+    def write_cards(self, scores: Mapping[str, float], training: dict[str, str]) -> None:
+        """Only the cards; `training` tells how the models came about."""
+        for one, scorer in self.scorers.items():
+            card = Card(self.about, scorer.describe(one.own(scores)), training)
+            save_card(one.folder, one.config, one.model, one.tokenizers, card)
 
 
 def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
@@ -287,6 +341,12 @@ def _summary(config: RunConfig, model: nn.Module, ranks: int) -> str:
     )
 
 
+def _about(config: RunConfig, prepared: Prepared) -> list[str]:
+    """What a run learns from."""
+    unit = prepared.account.unit
+    return [f"{len(prepared.train):,} training {unit}s, {len(prepared.valid):,} validation {unit}s", *_names(config)]
+
+
 def _names(config: RunConfig) -> list[str]:
     # A name that is not UTF-8 is no text to write.
     return [f"file {os.fsencode(path.name).decode(errors='replace')}" for path in named_files(config.data)]
@@ -294,7 +354,8 @@ def _names(config: RunConfig) -> list[str]:
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     """What must stay the same on resuming; of the files the content counts, not where they lie."""
-    files = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "corpora", "cache"}
+    sides = ("source", "target", "pairs", "text")
+    files = {*sides, *(f"valid_{side}" for side in sides), "corpora", "alignments", "cache"}
     lasting = lasting_settings(config)
     weights = [corpus.weight for corpus in config.data.corpora]
     return {

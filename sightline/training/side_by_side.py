@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from sightline.performance import available_processors
 from sightline.randomness import drawing_from
 from sightline.training.averages import Losses, losses_of, objective
 from sightline.training.update import Backward, added, detached
+
+# The work of a target token, in source tokens: it goes through the output layer too.
+TARGET = 2
 
 T = TypeVar("T")
 Gradients = tuple[Tensor | None, ...]
@@ -37,9 +41,19 @@ class Workers:
         share = max(1, self.threads // count)
         self._pool = ThreadPoolExecutor(count, "part", torch.set_num_threads, (share,))
 
-    def parted(self, indices: Any) -> list[Any]:
-        """A batch's examples in parts: neighbours, who are of a length, go to different ones."""
-        return [indices[part :: self.parts] for part in range(min(self.parts, len(indices)))]
+    def parted(self, batch: Batch) -> list[Batch]:
+        """A batch in parts of equal work: neighbours, who are of a length, stay together and need less padding."""
+        work = sum((source.mask.sum(1) for source in batch.sources), torch.zeros(batch.size, dtype=torch.long))
+        if batch.targets is not None:
+            work = work + TARGET * batch.targets.mask.sum(1)
+        done = work.cumsum(0)
+        count = min(self.parts, batch.size)
+        cuts = [0]
+        for part in range(1, count):
+            fair = int((done - done[-1] * part / count).abs().argmin()) + 1
+            # Nobody goes empty-handed: one for each part before, and for each one after.
+            cuts.append(min(max(fair, cuts[-1] + 1), batch.size - count + part))
+        return [batch.between(start, end) for start, end in pairwise([*cuts, batch.size])]
 
     def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """The results of all jobs, in their order, or the first one's mistake."""

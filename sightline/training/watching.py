@@ -18,14 +18,15 @@ from sightline.config import RunConfig
 from sightline.data import EncodedPairs, Pair
 from sightline.errors import SightlineError
 from sightline.folder import ModelFolder, Tokenizers
-from sightline.forced import Forced
-from sightline.models import EncoderDecoder, parameter_count
+from sightline.forced import Forced, has_attention
+from sightline.models import parameter_count
 from sightline.recordings import Seen, Translated, forget_attention, save_attention, save_facts, save_translations
 from sightline.report import REPORT, write_report
 from sightline.training.averages import evaluating
 from sightline.training.metrics_log import Value
 from sightline.training.tensorboard import Board
 from sightline.training.watch import Sample
+from sightline.writer import Writer
 
 # Sentences that the sharpness is measured on, and the most tokens of a side: one pass over them costs next to nothing.
 SENTENCES, LONGEST = 32, 40
@@ -41,14 +42,15 @@ class Watching:
     ) -> None:
         """`valid` is the validation part, `texts` its first pairs."""
         self.run, self.config, self.tokenizers = run, config, tokenizers
-        places = watched(valid.lengths[: len(texts)]) if config.training.watch else []
+        looking = config.training.watch and has_attention(config.model)
+        places = watched(valid.lengths[: len(texts)]) if looking else []
         self.pairs = [texts[place] for place in places]
         self._board = Board(run) if config.training.tensorboard else None
         self._texts: Sequence[Pair] = ()
         self._translations: Sequence[str] = ()
         self._seen: list[Seen] = []
 
-    def prepare(self, model: EncoderDecoder, data: Sequence[str]) -> None:
+    def prepare(self, model: Writer, data: Sequence[str]) -> None:
         """Keeps the facts of a run that is about to begin or to go on; `data` tells what it learns from.
 
         A first look refuses an `alignment.layer` or head that is not there, before anything is trained.
@@ -56,7 +58,9 @@ class Watching:
         with evaluating(model):
             self.look(model)
         sizes = self.tokenizers.sizes
-        entries = f"{sizes.source:,} entries" + (", joint" if sizes.joint else f" and {sizes.target:,}")
+        entries = f"{sizes.source:,} entries"
+        if self.config.model.has_source:
+            entries += ", joint" if sizes.joint else f" and {sizes.target:,}"
         facts = {
             "recipe": self.config.model.recipe,
             "parameters": f"{parameter_count(model):,}",
@@ -81,7 +85,7 @@ class Watching:
         """What the model makes of the validation sentences."""
         self._texts, self._translations = texts, translations
 
-    def look(self, model: EncoderDecoder) -> dict[str, float]:
+    def look(self, model: Writer) -> dict[str, float]:
         """The sharpness of the attention, by one pass over the watched pairs; nothing for a model without any."""
         if not self.pairs:
             return {}

@@ -1,0 +1,59 @@
+"""The command that learns a lexicon from pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sightline.console import say
+from sightline.errors import SightlineError
+
+if TYPE_CHECKING:
+    from sightline.folder import Tokenizers
+    from sightline.readers import TextFiles
+
+
+def lexicon(
+    output: Annotated[Path, typer.Option(help="The file to write.")],
+    source: Annotated[Path | None, typer.Option(help="Source sentences, one a line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A model folder whose tokens to use; without it words, split at spaces.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="Most targets of a source.")] = 20,
+    least: Annotated[float, typer.Option(min=0.0, max=1.0, help="The least probability that is kept.")] = 0.01,
+) -> None:
+    """Learn a lexicon from pairs: source<TAB>target<TAB>probability, for model.lexicon.file."""
+    from sightline.files import check_writable, write_text
+    from sightline.folder import open_files
+    from sightline.interop.shortlist import encode
+    from sightline.lexicon import learn_lexicon
+    from sightline.readers import TextFiles
+    from sightline.tokenizers import EOS
+
+    if not (source or target or pairs):
+        raise SightlineError("no text: give --pairs FILE, or --source FILE and --target FILE")
+    check_writable(output)
+    text = TextFiles.given(source, target, pairs)
+    tokenizers = word_tokenizers(text) if model is None else open_files(model).tokenizers
+    encoded = encode((pair for _, pair in text.read()), tokenizers)
+    if not encoded:
+        raise SightlineError(f"{text.paths[0]}: no pair to learn a lexicon from: a side of each is empty")
+    # The end symbol stood for words that come from nowhere.
+    learnt = learn_lexicon(encoded, tokenizers.target.size).without(EOS).best(most, least)
+    write_text(output, learnt.text(tokenizers.source, tokenizers.target))
+    say(f"written: {output}, {len(learnt.sources):,} entries")
+
+
+def word_tokenizers(text: TextFiles) -> Tokenizers:
+    """Vocabularies of all the words of both sides."""
+    from sightline.config import TextConfig
+    from sightline.folder import Tokenizers
+    from sightline.text import train_tokenizer
+
+    config = TextConfig(tokenizer="word")
+    source, target = (train_tokenizer((pair[side] for _, pair in text.read()), config, 2**31) for side in (0, 1))
+    return Tokenizers(source, target)

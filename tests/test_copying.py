@@ -1,0 +1,265 @@
+"""Copying: the mixtures against a plain loop, their limits, decoding step by step, and what does not fit together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sightline.batch import Batch, pad
+from sightline.config import build_config
+from sightline.copying import Copyable, CopyHead, CopyOutput, CopyScores, Seen
+from sightline.errors import SightlineError
+from sightline.interop import ctranslate2, marian
+from sightline.models import EncoderDecoder, build_model
+from sightline.outputs import Output
+from sightline.search import SearchOptions, search
+from sightline.text import BOS, EOS, PAD, UNK, Sizes
+
+JOINT = Sizes(12, 12, True)
+# Source entries 7 and 8 have no entry of the same name in the target vocabulary.
+OPEN = Sizes(12, 10, False, (PAD, UNK, BOS, EOS, 4, 5, 6, UNK, UNK, 7, 8, 9), True)
+KINDS = ("pointer_generator", "copynet", "copy_head")
+COMBINATIONS = [
+    (recipe, kind)
+    for recipe in ("seq2seq", "bahdanau", "luong", "transformer")
+    for kind in KINDS
+    if (recipe, kind) != ("seq2seq", "pointer_generator")
+]
+
+
+def make(recipe: str, kind: str, sizes: Sizes, **changes: Any) -> EncoderDecoder:
+    """A small model in double precision."""
+    copying = {"kind": kind, "selective_read": recipe != "transformer", **changes}
+    part = {"layers": 1, "heads": 2, "feedforward": 8, **({} if recipe == "transformer" else {"width": 8})}
+    values = {"embedding": 8, "tie": "none", "dropout": 0.0, "encoder": part, "decoder": part, "copying": copying}
+    torch.manual_seed(1)
+    return build_model(build_config({"model": {"recipe": recipe, **values}}).model, sizes).double().eval()
+
+
+def examples(sizes: Sizes) -> Batch:
+    """Two sentences; with open words the second has two of them, one that the source vocabulary knows."""
+    if not sizes.open_words:
+        return Batch((pad([[5, 7, 5, EOS], [6, 9, 4, 4, EOS]], PAD),), pad([[5, 4, EOS], [9, 8, 6, EOS]], PAD))
+    first, second = [5, UNK + 12, 5, EOS], [6, UNK + 12, 7 + 24, 4, UNK + 12, EOS]
+    return Batch((pad([first, second], PAD),), pad([[5, 10, EOS], [11, 8, 10, EOS]], PAD))
+
+
+@torch.no_grad()
+def brute_force(output: CopyOutput, seen: Seen, width: int) -> Tensor:
+    """The distribution of one token, word by word."""
+    logits = (seen.features @ output.vocabulary.weight.T + output.vocabulary.bias).tolist()
+    found = dict.fromkeys(range(width), 0.0)
+    values = torch.tensor(logits, dtype=torch.float64)
+    if seen.gate is None:
+        total = values.exp().sum() + seen.weights.exp().sum()
+        generated, copied = values.exp() / total, seen.weights.exp() / total
+    else:
+        gate = torch.sigmoid(seen.gate)
+        generated, copied = gate * values.softmax(-1), (1 - gate) * seen.weights
+    for word, probability in enumerate(generated.tolist()):
+        found[word] += probability
+    for word, probability in zip(seen.ids.tolist(), copied.tolist(), strict=True):
+        found[word] += probability
+    return torch.tensor(list(found.values()), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("sizes", [JOINT, OPEN], ids=["joint", "open"])
+@pytest.mark.parametrize(("recipe", "kind"), COMBINATIONS)
+def test_distribution_steps_loss_and_gradients(recipe: str, kind: str, sizes: Sizes) -> None:
+    model, batch = make(recipe, kind, sizes), examples(sizes)
+    assert batch.targets is not None
+    assert isinstance(model.output, CopyOutput)
+    seen = model.read(batch).features
+    log_probs = model.output.log_probs(seen)  # (B, T, W)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, log_probs.size(1)).double())
+    with torch.no_grad():
+        torch.testing.assert_close(model.output.log_probs(seen), log_probs)
+    for row, column in ((0, 1), (1, 2)):
+        expected = brute_force(model.output, seen[row, column], log_probs.size(-1))
+        torch.testing.assert_close(log_probs[row, column].exp(), expected)
+    state = model.start(batch)
+    for number, tokens in enumerate(model.shifted(batch.targets).unbind(1)):
+        step = model.step(tokens, state)
+        state = step.state
+        torch.testing.assert_close(step.log_probs, log_probs[:, number])
+    losses = model.loss(batch)
+    torch.testing.assert_close(losses["nll"][0], -model.token_log_probs(batch).sum(), atol=1e-6, rtol=1e-6)
+    losses["cross_entropy"][0].backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
+
+
+@pytest.mark.parametrize(("recipe", "kind"), COMBINATIONS)
+def test_a_batch_is_its_sentences_and_beams_keep_their_own(recipe: str, kind: str) -> None:
+    model, batch = make(recipe, kind, OPEN), examples(OPEN)
+    together = search(model, batch, SearchOptions(beam=3, n_best=2, max_length=5))
+    for number, source in enumerate(([5, 13, 5, EOS], [6, 13, 31, 4, 13, EOS])):
+        alone = Batch((pad([source], PAD),))
+        for one, other in zip(search(model, alone, SearchOptions(beam=3, n_best=2, max_length=5))[0], together[number],
+                              strict=True):  # fmt: skip
+            assert one.tokens == other.tokens
+            assert one.log_prob == pytest.approx(other.log_prob)
+            # What was carried through the beam's reordering is what one forced pass sees.
+            ended = [EOS] if one.finished else []
+            given = Batch(alone.sources, pad([[*one.tokens, *ended]], PAD))
+            assert model.token_log_probs(given)[0].tolist() == pytest.approx(one.token_log_probs)
+
+
+@pytest.mark.parametrize(("recipe", "kind"), COMBINATIONS)
+def test_products_in_bfloat16_and_smoothed_targets(recipe: str, kind: str) -> None:
+    model, batch = make(recipe, kind, OPEN).float().train(), examples(OPEN)
+    exact = model.loss(batch)["nll"][0]
+    model.precision, model.smoothing = torch.bfloat16, 0.1
+    losses = model.loss(batch)
+    torch.testing.assert_close(losses["nll"][0], exact, atol=0.2, rtol=0.05)
+    losses["cross_entropy"][0].backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
+
+
+def test_words_of_other_sentences_are_never_written() -> None:
+    log_probs = make("luong", "pointer_generator", OPEN)
+    step = log_probs.step(torch.tensor([BOS, BOS]), log_probs.start(examples(OPEN))).log_probs
+    assert step.size(1) == 10 + 6
+    assert step[0, 10] > -torch.inf
+    assert (step[0, 11:] == -torch.inf).all()
+    assert (step[1, 10:12] > -torch.inf).all()
+    assert (step[1, 12:] == -torch.inf).all()
+
+
+@pytest.mark.parametrize("kind", ["pointer_generator", "copy_head"])
+def test_a_gate_that_always_generates_is_the_plain_model(kind: str) -> None:
+    model, batch = make("bahdanau", kind, JOINT), examples(JOINT)
+    assert isinstance(model.output, CopyOutput)
+    assert batch.targets is not None
+    with torch.no_grad():
+        for name, parameter in model.output.view.named_parameters():
+            if name in ("gate.bias", "kernels.bias"):
+                parameter.fill_(60.0 if name == "gate.bias" else -60.0)
+    seen = model.read(batch).features
+    torch.testing.assert_close(model.output.log_probs(seen), model.output.vocabulary.log_probs(seen.features))
+    real = batch.targets.mask
+    copying, plain = (
+        output.nll(given, batch.targets.ids[real], 0.1)
+        for output, given in ((model.output, seen[real]), (model.output.vocabulary, seen.features[real]))
+    )
+    torch.testing.assert_close(copying, plain, atol=1e-6, rtol=1e-6)
+
+
+def test_a_gate_that_always_copies_writes_source_words_only() -> None:
+    model, batch = make("luong", "pointer_generator", OPEN), examples(OPEN)
+    assert isinstance(model.output, CopyOutput)
+    with torch.no_grad():
+        model.output.view.get_parameter("gate.bias").fill_(-60.0)
+    log_probs = model.output.log_probs(model.read(batch).features)
+    assert log_probs[0, 0].exp().topk(3).indices.sort().values.tolist() == [EOS, 5, 10]
+    assert log_probs[0, 0, [EOS, 5, 10]].exp().sum().item() == pytest.approx(1.0)
+
+
+def test_repeated_words_get_the_sum_of_their_weights() -> None:
+    output = CopyOutput(Output(2, 5), CopyScores(Copyable(Sizes(5, 5, True)), 2, 2))
+    with torch.no_grad():
+        output.vocabulary.weight.zero_()
+    seen = Seen(torch.zeros(1, 2), torch.tensor([[4, 3, 4]]), torch.tensor([[0.2, 0.5, 0.3]]), torch.zeros(1))
+    torch.testing.assert_close(output.log_probs(seen).exp(), torch.tensor([[0.1, 0.1, 0.1, 0.35, 0.35]]))
+
+
+def test_a_word_that_stands_nowhere_costs_much_and_not_everything() -> None:
+    model = make("luong", "pointer_generator", OPEN)
+    assert isinstance(model.output, CopyOutput)
+    seen = Seen(torch.zeros(1, 8).double(), torch.tensor([[4]]), torch.ones(1, 1).double(), torch.zeros(1).double())
+    smoothed, plain = model.output.nll(seen, torch.tensor([10]))
+    assert 20 < plain.item() < 30
+    smoothed.backward()
+    assert all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())
+
+
+def test_the_share_of_copying_is_the_largest_over_positions() -> None:
+    model, batch = make("luong", "copy_head", JOINT), examples(JOINT)
+    assert isinstance(model.output, CopyOutput)
+    head = model.output.view
+    assert isinstance(head, CopyHead)
+    memory = model.encode(batch)
+    shared = head.prepare(memory, model.source(batch).ids)
+    features = torch.randn(2, 3, 8).double()
+    found = head(features, None, features, shared)
+    seen = torch.nn.functional.normalize(shared["copying.keys"][:, None] * head.of_state(features)[:, :, None], dim=-1)
+    seen = seen * memory.mask[:, None, :, None]
+    for row, column, length in ((0, 0, 4), (1, 2, 5)):
+        logits = head.kernels(seen[row, column].T[None])[0, :, :length]
+        torch.testing.assert_close(torch.sigmoid(-found.gate[row, column]), torch.sigmoid(logits[1]).max())
+        torch.testing.assert_close(found.weights[row, column, :length], logits[0].softmax(-1))
+
+
+def test_selective_read_takes_what_stands_where_the_token_was_copied_from() -> None:
+    model, batch = make("luong", "copynet", JOINT), examples(JOINT)
+    assert isinstance(model.output, CopyOutput)
+    assert model.output.reader is not None
+    state = model.start(batch)
+    states = state.shared["copying.states"]
+    scores = torch.randn(2, 1, 5).double()
+    read = model.output.reader(torch.tensor([[5], [8]]), scores, state.shared)
+    shares = scores[0, 0, [0, 2]].softmax(-1)
+    torch.testing.assert_close(read[0, 0], shares[0] * states[0, 0] + shares[1] * states[0, 2])
+    assert not read[1].any()  # the second sentence has no such word
+
+
+def test_token_scores_have_the_gradients_of_the_logits() -> None:
+    torch.manual_seed(0)
+    output = Output(3, 5).double()
+    features, targets = torch.randn(4, 3).double().requires_grad_(), torch.tensor([0, 4, 4, 2])
+    logits = output.logits(features)
+    expected = (logits.gather(1, targets[:, None])[:, 0], logits.logsumexp(-1), logits.mean(-1))
+    found = output.token_scores(features, targets)
+    weights = torch.randn(3, 4).double()
+    sums = [(torch.stack([*scores]) * weights).sum() for scores in (found, expected)]
+    gradients = [torch.autograd.grad(one, (features, output.weight, output.bias)) for one in sums]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"recipe": "seq2seq", "copying": {"kind": "pointer_generator"}}, "the recipe seq2seq has none"),
+        (
+            {"recipe": "luong", "attention": {"span": "local-p"}, "copying": {"kind": "pointer_generator"}},
+            "weights that sum to 1",
+        ),
+        ({"recipe": "transformer", "copying": {"kind": "copynet"}}, "selective_read=false"),
+        ({"recipe": "luong", "copying": {"kind": "pointer_generator", "head": 1}}, "only transformer"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(SightlineError, match=message):
+        build_config({"model": values})
+
+
+def test_looking_up_tokens_and_int8_change_nothing_that_counts() -> None:
+    model, batch = make("bahdanau", "pointer_generator", OPEN).float(), examples(OPEN)
+    tokens = torch.tensor([BOS, 11])
+    expected = model.step(tokens, model.start(batch)).log_probs
+    model.tabulate(10**6)
+    assert model.table is not None
+    torch.testing.assert_close(model.step(tokens, model.start(batch)).log_probs, expected)
+    model.output.quantise()
+    with torch.no_grad():
+        torch.testing.assert_close(
+            model.step(tokens, model.start(batch)).log_probs.exp(), expected.exp(), atol=0.02, rtol=0
+        )
+    reading = make("luong", "copynet", OPEN)
+    reading.tabulate(10**6)
+    assert reading.table is None  # a step reads more than the token
+
+
+def test_a_head_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SightlineError, match="1 layers of 2 heads"):
+        make("transformer", "pointer_generator", JOINT, head=2)
+
+
+def test_other_engines_say_that_they_cannot_copy() -> None:
+    values = {"recipe": "transformer", "copying": {"kind": "pointer_generator"}}
+    config = build_config({"model": values}).model
+    assert ctranslate2.unsupported(config) == "a model that copies (pointer_generator)"
+    assert marian.unsupported(config) == "a model that copies (model.copying.kind=pointer_generator)"

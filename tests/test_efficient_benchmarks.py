@@ -1,0 +1,82 @@
+"""The benchmarks of efficient attention, on sizes that take no time: that they run, and count what they say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import cost, duplication, long_inputs, t2r
+from sightline.attention.lsh import Settings
+from sightline.plot import growth_figure
+
+
+@pytest.mark.parametrize("kind", cost.KINDS)
+@pytest.mark.parametrize(("length", "width", "heads"), [(16, 8, 2), (64, 16, 4)])
+def test_multiply_adds_are_those_of_the_formula(kind: str, length: int, width: int, heads: int) -> None:
+    """Hashed attention with one chunk and with several; linear attention costs the same at any length a position."""
+    hashed = Settings(rounds=2, chunk=16)
+    layer = cost.make(kind, width, heads, hashed)
+    assert cost.counted(layer, length, width) == cost.expected(kind, length, width, heads, hashed)
+
+
+def test_what_grows_how() -> None:
+    rows = {kind: [{"length": n, "cost": cost.expected(kind, n, 64, 4)} for n in (2**13, 2**14)] for kind in cost.KINDS}
+    slopes = {kind: cost.slope(each, "cost") for kind, each in rows.items()}
+    assert slopes["full attention"] > 1.95
+    assert slopes["hashed attention"] < 1.1
+    for kind in ("recurrent", "convolution", "linear attention"):
+        assert slopes[kind] == pytest.approx(1)
+
+
+def test_costs_are_recorded_and_drawn(tmp_path: Path) -> None:
+    cost.main(["--lengths", "8,16", "--width", "8", "--heads", "2", "--repeats", "1", "--results", str(tmp_path)])
+    found = json.loads((tmp_path / "cost.json").read_text())
+    assert set(found["layers"]) == set(found["formulas"]) == set(cost.KINDS)
+    assert found["machine"]["cores"]
+    assert found["command"][1] == "benchmarks/cost.py"
+    assert (tmp_path / "cost.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("kind", long_inputs.KINDS)
+def test_a_layer_is_measured(kind: str) -> None:
+    found = long_inputs.measure(kind, 8, repeats=1, width=8, heads=2)
+    assert set(found) == {"length", "forward_seconds", "forward_bytes", "both_seconds", "both_bytes"}
+
+
+def test_0w0w() -> None:
+    found = duplication.sequences(3, 10, torch.Generator().manual_seed(1))
+    assert found.shape == (3, 10)
+    assert torch.equal(found[:, :5], found[:, 5:])
+    assert not found[:, [0, 5]].any()
+    assert found[:, 1:5].all()
+    size = duplication.Size(length=64, chunk=8)
+    assert duplication.settings("full", size) == Settings(1, 64, 1)
+    assert duplication.settings("lsh-4", size) == Settings(4, 8, 16)
+    model = duplication.Duplicator(duplication.Size(length=10, width=8, heads=2))
+    logits, wanted = model.second_half(found)
+    assert logits.shape == (3, 4, duplication.SYMBOLS)
+    assert torch.equal(wanted, found[:, 6:])
+
+
+def test_the_table_of_0w0w(tmp_path: Path) -> None:
+    arguments = ["--parts", "duplication", "--trained", "lsh-2", "--length", "16", "--chunk", "4", "--steps", "2"]
+    long_inputs.main([*arguments, "--batch", "2", "--results", str(tmp_path)])
+    found = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]
+    row = found["trained_with"]["lsh-2"]
+    assert set(row["accuracy"]) == set(row["paper"]) == set(duplication.WAYS)
+    assert all(0 <= value <= 100 for value in row["accuracy"].values())
+
+
+def test_speed_of_steps(trained: Any) -> None:
+    found = t2r.steps(trained("transformer"), [2, 4], threads=1, batch=2)
+    assert [row["length"] for row in found] == [2, 4]
+    assert found[1]["numbers_a_sentence"] == 2 * found[0]["numbers_a_sentence"]  # a softmax's cache grows
+
+
+def test_growth_on_axes_of_powers(tmp_path: Path) -> None:
+    growth_figure(
+        {"a": {"one": [(1, 1.0), (2, 4.0)]}, "b": {"one": [(1, 2.0), (2, 4.0)]}}, tmp_path / "x.png", "n", "title"
+    )
+    assert (tmp_path / "x.png").stat().st_size > 0
