@@ -1,11 +1,14 @@
 """A corpus of millions of pairs through the command line: how long until it trains, and how much memory it takes.
 
-    python benchmarks/big_corpus.py --work DIR [--pairs 5000000] [--steps 100] [--processors 2]
+    python benchmarks/big_corpus.py --work DIR [--pairs 5000000] [--steps 300] [--processors 2]
 
 A made-up language of 50,000 words (frequencies after Zipf's law) is translated word by word into another, with its
-sentences turned round in pairs of words. `sightline train` runs on it twice: with an empty cache, then with a full one.
-The run's processes are looked at in /proc several times a second, so this needs Linux. Then the orders of a few epochs
-are made, and checked for being what they should: every pair once, anywhere, the same for the same seed and epoch.
+sentences turned round in pairs of words. `sightline train` runs on it with an empty cache, for a few updates, then with
+a full one, then on a corpus a tenth of the size with a full one: memory should not tell the two corpora apart. An epoch
+of millions of pairs has more updates than there is time for, so from a full cache an epoch ends after `--epoch-updates`
+of them, with all that belongs to it: the order of all pairs is made anew. The run's processes are looked at in /proc
+several times a second, so this needs Linux. Then the orders of a few epochs are made, and checked for being what they
+should: every pair once, anywhere, the same for the same seed and epoch.
 
 Five million pairs take some 2 GB of DIR. Results go to `benchmarks/results/big_corpus.json`: times in seconds, memory
 and files in megabytes.
@@ -22,6 +25,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,6 +46,8 @@ WORDS, AT_ONCE = 50_000, 50_000
 SYLLABLES = ("ba", "ke", "ri", "mo", "tu", "sa", "le", "ni", "do", "fu", "wa", "pe", "zi", "go", "hu", "ya")
 GLANCE = 0.1  # seconds between looks at the process
 MARKS = 10  # updates at which memory is told, the first one apart
+FEW = 20  # updates of the run with an empty cache, at most
+PART = 10  # the other corpus is so much smaller
 # What the command says, and the phase that begins with it.
 SIGNS = (
     ("learning the tokenizer", "learning the tokenizer"),
@@ -57,7 +63,17 @@ SETTINGS = {
     "training.validate_bleu": 0,
     "training.log_every": 1,
 }
-BYTES_A_PAIR = 400  # of text and token ids, and some to spare
+BYTES_A_PAIR = 450  # of text and token ids, and some to spare
+# `sightline` whose epochs end early; nothing else of it has been imported before.
+SHORT_EPOCHS = """
+import sys
+from sightline import data
+whole = data.batches
+data.batches = lambda *given: whole(*given)[:{updates}]
+from sightline.cli import main
+sys.argv[0] = "sightline"
+main()
+"""
 
 
 def words(offset: int) -> np.ndarray[Any, np.dtype[np.object_]]:
@@ -136,16 +152,35 @@ def _rounded(values: dict[str, float]) -> dict[str, int]:
     return {name: round(value) for name, value in values.items()}
 
 
-def run(corpus: Path, work: Path, steps: int, processors: int) -> dict[str, Any]:
-    """One training run, watched from outside."""
-    output = work / "model"
+@dataclass(frozen=True)
+class Corpus:
+    """A file of pairs, where its token ids are kept, and how it is trained on."""
+
+    pairs: int
+    file: Path
+    cache: Path
+    vocabulary: int
+    processors: int
+
+    def write(self) -> None:
+        """Writes the file, unless it is there."""
+        if not self.file.exists():
+            print(f"writing {self.pairs:,} pairs", flush=True)
+            partial = self.file.with_suffix(".partial")
+            write_corpus(partial, self.pairs)
+            partial.rename(self.file)
+
+
+def run(corpus: Corpus, output: Path, steps: int, epoch_updates: int | None = None) -> dict[str, Any]:
+    """One training run, watched from outside; its epochs end after so many updates, if that is told."""
     shutil.rmtree(output, ignore_errors=True)
-    arguments: list[object] = ["train", "--recipe", "transformer", "--pairs", corpus, "--output", output]
-    arguments += ["--max-steps", steps, "--set", f"data.cache={work / 'cache'}"]
-    for name, value in SETTINGS.items():
+    arguments: list[object] = ["train", "--recipe", "transformer", "--pairs", corpus.file, "--output", output]
+    arguments += ["--max-steps", steps]
+    for name, value in {**SETTINGS, "data.cache": corpus.cache, "text.vocabulary": corpus.vocabulary}.items():
         arguments += ["--set", f"{name}={value}"]
     phases, first = Phases(steps), None
-    with Watched(arguments, output, processors) as process:
+    code = None if epoch_updates is None else SHORT_EPOCHS.format(updates=epoch_updates)
+    with Watched(arguments, output, corpus.processors, code) as process:
         while process.running():
             for second, text in process.news():
                 phases.heard(second, text)
@@ -156,18 +191,21 @@ def run(corpus: Path, work: Path, steps: int, processors: int) -> dict[str, Any]
             time.sleep(GLANCE)
         end = process.elapsed()
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    speeds = [line["tokens_per_second"] for line in lines if line["kind"] == "training"]
+    updates = [line for line in lines if line["kind"] == "training"]
     return {
+        "pairs": corpus.pairs,
+        "updates": len(updates),
+        "epochs_ended": updates[-1]["epoch"],
         "seconds_to_the_first_update": round(first or end, 1),
         **phases.told(end),
-        "target_tokens_per_second": round(statistics.median(speeds)),
+        "target_tokens_per_second": round(statistics.median(line["tokens_per_second"] for line in updates)),
     }
 
 
-def orders(model: Path, corpus: Path, cache: Path, epochs: int = 3) -> dict[str, Any]:
+def orders(model: Path, corpus: Corpus, epochs: int = 3) -> dict[str, Any]:
     """What the orders of some epochs are like; the data are mapped as a run maps them."""
     config = read_config(model)
-    data = config.data.model_copy(update={"pairs": corpus, "cache": str(cache)})
+    data = config.data.model_copy(update={"pairs": corpus.file, "cache": str(corpus.cache)})
     given = config.model_copy(update={"data": data})
     prepared = prepare(given, min(data.max_length, *most_tokens(config.model)))
     assert data.batch_tokens is not None
@@ -216,12 +254,40 @@ def sizes(folder: Path) -> dict[str, int]:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="a folder with room for 400 bytes a pair")
+    parser.add_argument("--work", type=Path, required=True, help="a folder with room for 450 bytes a pair")
     parser.add_argument("--pairs", type=int, default=5_000_000)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=300, help="updates of a run from a full cache")
+    parser.add_argument("--epoch-updates", type=int, help="end an epoch after so many; default: a third of --steps")
+    parser.add_argument("--vocabulary", type=int, default=32_000, help="the same for both corpora")
     parser.add_argument("--processors", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.epoch_updates is None:
+        options.epoch_updates = max(1, options.steps // 3)
+    if min(options.steps, options.epoch_updates) < 1 or options.pairs < PART:
+        parser.error(f"--steps and --epoch-updates must be at least 1, --pairs at least {PART}")
+    return options
+
+
+def measured(corpus: Corpus, tenth: Corpus, output: Path, steps: int, epoch_updates: int) -> dict[str, Any]:
+    """All runs, and what else is told of the larger corpus."""
+    for one in (corpus, tenth):
+        one.write()
+        shutil.rmtree(one.cache, ignore_errors=True)
+    runs = {
+        "empty cache": run(corpus, output, min(FEW, steps)),
+        "full cache": run(corpus, output, steps, epoch_updates),
+    }
+    checked = orders(output, corpus)
+    run(tenth, output, 1)  # fills its cache
+    runs["full cache, a tenth of the pairs"] = run(tenth, output, steps, epoch_updates)
+    print(json.dumps(runs, indent=1), flush=True)
+    return {
+        "corpus_megabytes": round(corpus.file.stat().st_size / 2**20),
+        "cache_megabytes": sizes(corpus.cache),
+        "runs": runs,
+        "orders": checked,
+    }
 
 
 def main() -> None:
@@ -231,28 +297,19 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(work).free < options.pairs * BYTES_A_PAIR:
         raise SystemExit(f"{work}: {options.pairs:,} pairs need {options.pairs * BYTES_A_PAIR / 1e9:.1f} GB")
-    corpus = work / f"corpus-{options.pairs}.tsv"
-    if not corpus.exists():
-        print(f"writing {options.pairs:,} pairs", flush=True)
-        partial = corpus.with_suffix(".partial")
-        write_corpus(partial, options.pairs)
-        partial.rename(corpus)
-    shutil.rmtree(work / "cache", ignore_errors=True)
-    runs = {}
-    for name in ("empty cache", "full cache"):
-        runs[name] = run(corpus, work, options.steps, options.processors)
-        print(name, json.dumps(runs[name], indent=1), flush=True)
+    corpus, tenth = (
+        Corpus(pairs, work / f"corpus-{pairs}.tsv", work / f"cache-{pairs}", options.vocabulary, options.processors)
+        for pairs in (options.pairs, options.pairs // PART)
+    )
     found = {
         "command": command(),
         "pairs": options.pairs,
         "steps": options.steps,
+        "epoch_updates": options.epoch_updates,
         "processors": options.processors,
+        **measured(corpus, tenth, work / "model", options.steps, options.epoch_updates),
         "load_at_the_end": round(os.getloadavg()[0], 1),
         "machine": machine(),
-        "corpus_megabytes": round(corpus.stat().st_size / 2**20),
-        "cache_megabytes": sizes(work / "cache"),
-        "runs": runs,
-        "orders": orders(work / "model", corpus, work / "cache"),
     }
     options.results.write_text(json.dumps(found, indent=1) + "\n")
 

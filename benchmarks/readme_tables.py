@@ -29,6 +29,11 @@ BLOCK = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 RECIPES = ("seq2seq", "bahdanau", "luong", "transformer")
 TRAINED = 30  # letters of the longest string of the copy task's training
 PEERS = {"marian": "MarianMT", "opennmt": "OpenNMT-py", "joeynmt": "JoeyNMT", "sockeye": "Sockeye"}
+OURS = {
+    "sightline": "",
+    "sightline-compiled": " (with `--compile`)",
+    "sightline-input-feeding": " (with input feeding, as the peers')",
+}
 SHOWN = 5  # sentences of the demo
 
 Record = Mapping[str, Any]
@@ -53,6 +58,11 @@ def span(values: Iterable[float]) -> str:
     """`12`, or `4 to 6`."""
     found = sorted({f"{value:g}": value for value in values}.items(), key=lambda item: item[1])
     return found[0][0] if len(found) == 1 else f"{found[0][0]} to {found[-1][0]}"
+
+
+def times(count: int) -> str:
+    """`once`, or `3 times`."""
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def at_least(values: Iterable[float]) -> str:
@@ -163,17 +173,22 @@ def big_corpus(record: Record) -> str:
         own = [memory["own"] for memory in run["megabytes_after_updates"].values()]
         peaks = run["peak_megabytes"]
         before = max(peak["own_with_helpers"] for phase, peak in peaks.items() if phase != "training")
-        after = [own[0], own[len(own) // 2], own[-1], peaks["training"]["own_with_helpers"]]
-        rows.append([name, *(f"{value:,} MB" for value in (before, *after))])
-    updates = list(next(iter(record["runs"].values()))["megabytes_after_updates"])
-    moments = [f"after update {updates[place]}" for place in (0, len(updates) // 2, -1)]
-    about = paragraph(
-        f"{record['pairs']:,} made-up pairs, {record['corpus_megabytes']:,} MB of text: the program's own memory, its "
-        f"helpers' with it (`{record['command']}`, [results](benchmarks/results/big_corpus.json)). The token ids, "
-        f"{sum(record['cache_megabytes'].values()):,} MB, stay on the disk and are mapped."
+        after = [own[0], own[len(own) // 2], own[-1], *(peaks["training"][kind] for kind in ("own", "resident"))]
+        updates = run.get("updates", record["steps"])
+        rows.append([name, f"{updates:,}", *(f"{value:,} MB" for value in (before, *after))])
+    files = record["cache_megabytes"]
+    ids = sum(size for name, size in files.items() if name.endswith(".ids"))
+    ended = max(run.get("epochs_ended", 0) for run in record["runs"].values())
+    about = (
+        f"{record['pairs']:,} made-up pairs, {record['corpus_megabytes']:,} MB of text: the program's own memory, "
+        f"until it trains its helpers' with it (`{record['command']}`, [results](benchmarks/results/big_corpus.json)). "
+        f"Token ids, {ids:,} MB, and their offsets and line numbers, {sum(files.values()) - ids:,} MB, stay on disk "
+        "and are mapped; what has been read of them counts as resident, as do the libraries."
     )
-    heads = ["run", "until it trains, highest", *moments, "in training, highest"]
-    return f"{about}\n\n{table(heads, rows, 5)}"
+    if ended:
+        about += f" Epochs were made to end early: the order of all pairs was made anew {times(ended)} on the way."
+    heads = ["run", "updates", "until it trains, highest", "after the first", "half-way", "after the last"]
+    return f"{paragraph(about)}\n\n{table([*heads, 'in training, highest', 'all that is resident'], rows, 7)}"
 
 
 def training_speed(record: Record) -> str:
@@ -189,12 +204,11 @@ def training_speed(record: Record) -> str:
         contenders = size["contenders"]
         speeds = {name: found["tokens_per_second"] for name, found in contenders.items()}
         fastest = max((name for name in speeds if name in PEERS), key=speeds.__getitem__)
-        for name in (name for name in speeds if name not in PEERS and name.startswith("sightline")):
-            feeding = " (with input feeding, as the peers')" if name != "sightline" else ""
+        for name in (name for name in speeds if name in OURS):
             tuned = contenders[name]["times_tuned_loop"]
             rows.append(
                 [
-                    size["what"] + feeding,
+                    size["what"] + OURS[name],
                     f"{speeds[name]:,.0f}",
                     f"{PEERS[fastest]}: {speeds[fastest]:,.0f}",
                     f"**{contenders[name]['times_fastest_peer']:.2f}**",

@@ -6,9 +6,10 @@ DIR holds `train.tok.en.gz` and `train.tok.de.gz` of Multi30k. Each contender tr
 waits while the others compute. A peer runs in the Python named by `--peer-python` or by the environment variable
 `SIGHTLINE_PEER_OPENNMT` and so on, else in this one; what is not installed is left out with a line that says so, but
 for MarianMT (`pip install 'sightline[benchmarks]'`), without which there is no comparison. Results go to
-`benchmarks/results/training_speed.json` and `.md`. `--curves 500` also trains Sightline and MarianMT for so many
-updates and puts their loss curves next to each other; with `--rounds 0` it does only that, on a machine that may be
-busy, and puts them into the record that is there.
+`benchmarks/results/training_speed.json` and `.md`. `--curves 500` also trains for so many updates and puts loss curves
+next to each other: of Sightline and MarianMT from the same initial weights, and of Sightline's RNN and OpenNMT-py's
+from different ones. With `--rounds 0` it does only that, on a machine that may be busy, and puts them into the record
+that is there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.speed import flops, plan, report
 from benchmarks.speed.arena import LEAD, Arena
 from benchmarks.speed.common import command, machine, pythons, say
 from benchmarks.speed.contenders import CONTENDERS
-from benchmarks.speed.job import SIZES, Job, TransformerSize
+from benchmarks.speed.job import SIZES, Job
 from benchmarks.speed.processes import Failed
 from sightline.errors import SightlineError
 from sightline.performance import available_processors
@@ -46,8 +47,7 @@ NOTES = (
     "pass, as a share of what this machine does on a 1024-cube product in the same round.",
     "Sightline and MarianMT drop nothing inside their feed-forward layers (their default); OpenNMT-py, JoeyNMT and "
     "Sockeye do. Attention weights are not dropped, but in JoeyNMT, which has one rate for both. MarianMT normalises "
-    "after a sublayer, the others before; for the loss curves Sightline does as MarianMT does, each from initial "
-    "weights of its own kind.",
+    "after a sublayer, the others before.",
     "The peers' RNN is Luong's with input feeding and additive scores: its output layer is as wide as the decoder, "
     "Bahdanau's as wide as an embedding. MFLOP a token tells the difference; sightline-input-feeding is "
     "built like theirs.",
@@ -134,7 +134,8 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def run_curves(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The record that is there, with new loss curves."""
     found: dict[str, Any] = json.loads((options.output / "training_speed.json").read_text())
-    return {**found, "curves": curves(make_arena(options, folder), options), "curves_command": command()}
+    new = curves(make_arena(options, folder), options)
+    return {**found, "curves": {**found["curves"], **new}, "curves_command": command()}
 
 
 def make_arena(options: argparse.Namespace, folder: Path) -> Arena:
@@ -147,9 +148,9 @@ def make_arena(options: argparse.Namespace, folder: Path) -> Arena:
 
 
 def curves(arena: Arena, options: argparse.Namespace) -> dict[str, Any]:
-    """Loss curves of Sightline and MarianMT for the Transformers among the sizes."""
-    transformers = [size for size in options.sizes if isinstance(SIZES[size], TransformerSize)]
-    return {size: arena.curves(size, options.curves) for size in transformers}
+    """Loss curves of Sightline and a peer, for the sizes whose peer is there."""
+    found = {size: arena.curves(size, options.curves) for size in options.sizes}
+    return {size: curves for size, curves in found.items() if curves}
 
 
 if __name__ == "__main__":

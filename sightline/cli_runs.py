@@ -11,7 +11,7 @@ import typer
 from sightline.cli_options import Assign, PairFiles, Sources, Targets, ValidPairs, ValidSource, ValidTarget
 from sightline.console import program, say
 from sightline.errors import SightlineError
-from sightline.launch import launched
+from sightline.launch import launched, speaks
 
 if TYPE_CHECKING:
     from sightline.config import RunConfig
@@ -56,7 +56,10 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Decides initial weights, data order and dropout.")] = None,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the layers first: a minute or so, then faster.")
+        bool,
+        typer.Option(
+            "--compile", help="Compile a Transformer's layers first, a minute or so; faster on some machines."
+        ),
     ] = False,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Only say what the run would need: size, memory, time.")
@@ -85,7 +88,9 @@ def train(
     if estimate:
         from sightline.training.estimate import estimated
 
-        print(estimated(chosen, say))
+        found = estimated(chosen, say)
+        if speaks():
+            print(found)
         return
     run_training(chosen, output, resume)
 

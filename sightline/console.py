@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 MISTAKE, INTERRUPTED, NO_READER = 2, 130, 141
 
 
-def say(line: str) -> None:
-    """Tells the person, not the pipe; of several ranks the first one does."""
-    if speaks():
+def say(line: str, aloud: bool = False) -> None:
+    """Tells the person, not the pipe; of several ranks the first one does, unless it must be said `aloud`."""
+    if aloud or speaks():
         print(line, file=sys.stderr, flush=True)
 
 
@@ -170,7 +170,7 @@ def _invoke(app: typer.Typer) -> int:
     except typer.Exit as done:
         return done.exit_code
     except OtherRankError as error:
-        say(f"sightline: {error}")
+        say(f"sightline: {error}", error.aloud)
         return MISTAKE
     except SightlineError as error:
         complain(str(error))

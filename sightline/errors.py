@@ -9,7 +9,11 @@ class SightlineError(Exception):
 
 
 class OtherRankError(SightlineError):
-    """This rank cannot go on because of another one, which knows the cause."""
+    """This rank cannot go on because of another one, which knows the cause; `aloud` if it is this one that tells."""
+
+    def __init__(self, message: str, aloud: bool = False) -> None:
+        super().__init__(message)
+        self.aloud = aloud
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

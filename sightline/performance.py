@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 # Names and numbers of glibc's malloc.h and of Linux's mman.h.
 M_TRIM_THRESHOLD = -1
@@ -21,6 +21,8 @@ _MMAP_THRESHOLDS = (2**30, 32 * 2**20)
 _USUAL_TOP_PAD = 128 * 2**10
 _HUGE_PAGE = 2 * 2**20
 _HEAP = 3 * 2**29  # well below the largest threshold, else it would be given back at once
+# What torch calls the instructions that multiply in bfloat16: of x86 processors, and of ARM's.
+_BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 SHARE = "SIGHTLINE_PROCESSORS"
 
 T = TypeVar("T")
@@ -141,3 +143,16 @@ def peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def has_bfloat16(device: str) -> bool | None:
+    """Whether a "cpu" or "cuda" device computes in bfloat16 itself, rather than by way of float32, which is slower.
+
+    None where this version of torch does not tell.
+    """
+    import torch
+
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    known: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(known.get(name, False) for name in _BFLOAT16) if known else None

@@ -9,6 +9,8 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,8 @@ def several(folder: Path) -> None:
     run.train(exact(folder, parallel="fsdp"), folder / "fsdp")
     (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
     run.train(exact(folder, "bahdanau", parallel="fsdp"), folder / "bahdanau")
-    run.train(exact(folder, "seq2seq"), folder / "seq2seq")
+    for recipe in ("seq2seq", "luong"):
+        run.train(exact(folder, recipe), folder / recipe)
     for kind in ("ddp", "fsdp"):  # two batches an update on each rank, and the moving average; in two parts
         for steps in (3, 5):
             config = exact(folder, parallel=kind, accumulate=2, ema=0.9, max_steps=steps)
@@ -86,6 +89,8 @@ def several(folder: Path) -> None:
     run.train(with_dropout(exact(folder), max_steps=9), folder / "whole")
     run.train(with_dropout(exact(folder), max_steps=5), folder / "parts")
     run.train(with_dropout(exact(folder), max_steps=9), folder / "parts", resume=True)
+    with suppress(SystemExit):
+        command(folder, "nothing", options=["--estimate"])
     try:
         run.train(exact(folder), folder / "parts")
     except SightlineError as error:
@@ -94,8 +99,25 @@ def several(folder: Path) -> None:
 
 def dying(folder: Path) -> None:
     """The second rank is killed in its seventh update."""
-    at_update(7, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    at_update(7, kill)
     command(folder, "died", "training.max_steps=1000")
+
+
+def dying_first(folder: Path) -> None:
+    """The first rank is killed in its seventh update, when each has a part of the model."""
+    at_update(7, kill, rank=0)
+    command(folder, "died-first", "training.max_steps=1000", "training.parallel=fsdp")
+
+
+def hanging(folder: Path) -> None:
+    """The second rank never comes to its fifth update."""
+    at_update(5, signal.pause)
+    command(folder, "hung", "training.max_steps=1000", "training.timeout_minutes=0.15")
+
+
+def kill() -> None:
+    """Ends this process without a word."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def interrupted(folder: Path) -> None:
@@ -109,26 +131,27 @@ def interrupted(folder: Path) -> None:
     command(folder, "interrupted", "training.max_steps=1000")
 
 
-def at_update(number: int, act: Any) -> None:
-    """Has the second rank do something before a batch."""
+def at_update(number: int, act: Callable[[], object], rank: int = 1) -> None:
+    """Has a rank do something before a batch."""
     batch, calls = run.TrainingData.batch, []
 
     def acting(self: run.TrainingData, indices: Any) -> Any:
         calls.append(indices)
-        if os.environ["RANK"] == "1" and len(calls) == number:
+        if os.environ["RANK"] == str(rank) and len(calls) == number:
             act()
         return batch(self, indices)
 
     run.TrainingData.batch = acting  # type: ignore[method-assign]
 
 
-def command(folder: Path, output: str, *settings: str) -> None:
+def command(folder: Path, output: str, *settings: str, options: Sequence[str] = ()) -> None:
     """`sightline train` on the toy task."""
     (folder / "run.json").write_text(exact(folder).model_dump_json())  # JSON is YAML
-    options = [part for setting in settings for part in ("--set", setting)]
-    sys.argv = ["sightline", "train", str(folder / "run.json"), "--output", str(folder / output), *options]
+    given = [*options, *(part for setting in settings for part in ("--set", setting))]
+    sys.argv = ["sightline", "train", str(folder / "run.json"), "--output", str(folder / output), *given]
     main()
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (several, dying, interrupted)}[sys.argv[1]](Path(sys.argv[2]))
+    scenarios = (several, dying, dying_first, hanging, interrupted)
+    {each.__name__: each for each in scenarios}[sys.argv[1]](Path(sys.argv[2]))

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from sightline.attention.capture import capture
+from sightline.config import build_config
 from sightline.errors import SightlineError
+from sightline.training import directions, run
+from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.compiling import check_compiler, compile_layers
+from sightline.training.estimate import reckoned
+from sightline.training.run import slow_precision
 from tests.commands import RECIPES, Command, settings
 from tests.conftest import random_batch, small_model
 
 BATCHES = [random_batch([5, 3, 4], [4, 6, 2], seed=1), random_batch([7, 2, 3, 3], [5, 5, 1, 4], seed=2)]
+
+
+def no_compiler() -> bool:
+    try:
+        check_compiler("cpu")
+    except SightlineError:
+        return True
+    return False
+
+
+needs_compiler = pytest.mark.skipif(no_compiler(), reason="there is no C++ compiler")
 
 
 def gradients(model: torch.nn.Module, number: int) -> tuple[torch.Tensor, ...]:
@@ -37,6 +56,19 @@ def test_bfloat16_products_are_near(recipe: str) -> None:
     assert far < 0.05**2 * whole
 
 
+@pytest.mark.parametrize(("known", "told"), [({"avx2": True}, 1), ({"avx2": True, "amx_bf16": True}, 0), ({}, 0)])
+def test_bfloat16_without_hardware_for_it_is_told(
+    known: dict[str, bool], told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the processor has it, nor where torch does not know."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    config = build_config({"training": {"precision": "bfloat16"}}, "transformer")
+    lines = slow_precision(config, torch.device("cpu"))
+    assert ["slower than in float32" in line for line in lines] == [True] * told
+    assert slow_precision(build_config({}, "transformer"), torch.device("cpu")) == []
+
+
+@needs_compiler
 @pytest.mark.filterwarnings("default")  # of torch about itself, while it loads its compiler
 def test_compiled_layers_give_the_same() -> None:
     """In two shapes, values and gradients to float32's tolerance; looked at, the model runs uncompiled."""
@@ -53,6 +85,32 @@ def test_compiled_layers_give_the_same() -> None:
     torch.testing.assert_close(dict(maps), dict(plain))
 
 
+def weights(run: Path) -> Path:
+    found = latest(run / CHECKPOINTS)
+    assert found is not None
+    return found / "model.safetensors"
+
+
+@needs_compiler
+@pytest.mark.filterwarnings("default")
+def test_a_compiled_run_goes_on_where_it_was(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
+    """With dropout, whose random numbers compiled layers draw from torch's generator. Its last checkpoint is lost."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    changes = ["model.dropout=0.3", "data.batch_tokens=100", "training.save_every=2", "training.keep_last=3"]
+    given = [*settings(), *(part for change in changes for part in ("--set", change))]
+    torch.compiler.reset()  # as in a process of its own
+    done = command("train", "--pairs", toy_pairs, "--output", whole, "--compile", "--max-steps", 4, *given)
+    assert done.code == 0, done.err
+    shutil.copytree(whole, parts)
+    for lost in (parts / CHECKPOINTS).glob("step-0000004*"):
+        shutil.rmtree(lost)
+    torch.compiler.reset()
+    done = command("train", "--output", parts, "--resume")
+    assert "going on after update 2" in done.err, done.err
+    one, other = (safetensors.torch.load_file(weights(path)) for path in (whole, parts))
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
 def test_what_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SightlineError, match="nothing to compile"):
         compile_layers(small_model("bahdanau"))
@@ -63,15 +121,60 @@ def test_what_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     check_compiler("cuda")
 
 
+def test_compiled_code_takes_a_batch_in_one_part(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
+    given = ["--compile", "--set", "training.workers=2", "--max-steps", 2, *settings()]
+    done = command("train", "--pairs", toy_pairs, "--output", tmp_path / "run", *given)
+    assert "training.compile takes a batch in one part" in done.last_word()
+
+
 def test_an_estimate_makes_nothing(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    done = command("train", "--pairs", toy_pairs, "--output", run, "--estimate", "--max-steps", 50, *settings())
+    output = tmp_path / "run"
+    done = command("train", "--pairs", toy_pairs, "--output", output, "--estimate", "--max-steps", 50, *settings())
     assert done.code == 0, done.err
-    assert not run.exists()
+    assert not output.exists()
     told = dict(re.findall(r"^(.+?)  +([\d,]+)", done.out, flags=re.MULTILINE))
     assert list(told) == ["pairs", "parameters", "memory", "updates an epoch", "target tokens/s", "the whole run"]
     assert told["the whole run"] == "50"
     assert int(told["pairs"]) < 400
-    trained = command("train", "--pairs", toy_pairs, "--output", run, "--max-steps", 2, *settings())
+    trained = command("train", "--pairs", toy_pairs, "--output", output, "--max-steps", 2, *settings())
     assert f"{told['parameters']} parameters" in trained.err
-    assert f"{told['pairs']} training pairs" in (run / "README.md").read_text()
+    assert f"{told['pairs']} training pairs" in (output / "README.md").read_text()
+
+
+def test_an_estimate_builds_what_the_run_would(
+    command: Command, toy_pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its precision and its compiled layers, and one validation as the run makes them."""
+    compiled: list[torch.dtype] = []
+    lengths: list[int] = []
+    search = run.greedy_search
+
+    def searched(*given: Any) -> Any:
+        found = search(*given)
+        lengths.extend(len(hypothesis.tokens) for hypothesis in found)
+        return found
+
+    monkeypatch.setattr(directions, "compile_layers", lambda model: compiled.append(model.precision))
+    monkeypatch.setattr(run, "greedy_search", searched)
+    given = ["--compile", "--max-steps", 50, *settings(), "--set", "training.precision=bfloat16"]
+    done = command("train", "--pairs", toy_pairs, "--output", tmp_path / "run", "--estimate", *given)
+    assert done.code == 0, done.err
+    assert compiled == [torch.bfloat16]
+    assert len(lengths) == 4
+    assert len(set(lengths)) == 1
+    assert lengths[0] > 1
+    assert "of them for 1 validation" in done.out
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"max_steps": 100}, (100, 4)),  # after 30, 60, 90 and 100
+        ({"max_steps": 90, "average": "last"}, (90, 4)),  # and the mean
+        ({"max_minutes": 1}, (24, 1)),  # 2 seconds an update, and 15 / 30 more for its share of a validation
+        ({"max_minutes": 1, "max_steps": 20}, (20, 1)),
+    ],
+)
+def test_what_the_limits_come_to(given: dict[str, Any], expected: tuple[int, int]) -> None:
+    training = build_config({"training": {"validate_every": 30, **given}}, "transformer").training
+    assert reckoned(training, an_update=2.0, validation=15.0) == expected

@@ -141,23 +141,23 @@ def all_of(folder: Path, order: Path) -> dict[str, Any]:
     }
 
 
-def assert_same(whole: dict[str, Any], parts: dict[str, Any], accumulate: int = 1) -> None:
-    """A killed run has served some batches more than once, each time the same."""
+def assert_same(whole: dict[str, Any], parts: dict[str, Any], served: int = 1) -> None:
+    """A killed run has served some batches, so many an update, more than once, each time the same."""
     assert parts["served"].keys() == whole["served"].keys()
     for step, batches in whole["served"].items():
         again = parts["served"][step]
         # A process that dies within an update may have served a part of its batches only.
-        assert len(batches) == accumulate
+        assert len(batches) == served
         place = 0
         for one in again:
-            place = 0 if one != batches[place % accumulate] else place
-            assert one == batches[place % accumulate], step
+            place = 0 if one != batches[place % served] else place
+            assert one == batches[place % served], step
             place += 1
     for name in whole.keys() - {"served"}:
         assert parts[name] == whole[name], name
 
 
-def options(**training: Any) -> list[str]:
+def options(recipe: str = "transformer", **training: Any) -> list[str]:
     """A run with dropout and batches of a few pairs; validations and checkpoints do not fall together."""
     values = {
         "schedule": "inverse_sqrt",
@@ -170,7 +170,7 @@ def options(**training: Any) -> list[str]:
         **training,
     }
     sets = [f"training.{name}={value}" for name, value in values.items()] + ["data.batch_tokens=120"]
-    return [*settings(), *(part for one in sets for part in ("--set", one))]
+    return ["--recipe", recipe, *settings(recipe), *(part for one in sets for part in ("--set", one))]
 
 
 def commands(folder: Path, pairs: Path, given: list[str]) -> tuple[list[str], list[str]]:
@@ -209,7 +209,10 @@ RUNS = {
     "plain": options(),
     "patience": options(learning_rate=0.5, validate_every=2, save_every=2, patience=5, max_steps=200),
     "averaged": options(accumulate=3, ema=0.8, keep_last=3, keep_best=2, average="last", average_count=3),
+    "recurrent": options("bahdanau", workers=2),
 }
+# Batches of an update, or the parts of its batch that workers compute.
+SERVED = {"averaged": 3, "recurrent": 2}
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +232,7 @@ def runs(toy_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_killed_at_random_moments_is_the_run_that_was_never_killed(name: str, runs: Path) -> None:
     whole, parts = (all_of(runs / one, runs / f"{one}.order") for one in (name, f"{name}-killed"))
-    assert_same(whole, parts, accumulate=3 if name == "averaged" else 1)
+    assert_same(whole, parts, served=SERVED.get(name, 1))
     kinds = [line["kind"] for line in whole["lines"]]
     if name == "patience":
         state = whole["trainer"]["state"]

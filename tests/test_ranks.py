@@ -123,6 +123,8 @@ def trainings(folder: Path) -> Path:
     """The runs of the scenario `several`."""
     done = scenario("several", folder)
     assert done.code == 0, done.err
+    assert done.out.count("the whole run") == 1  # the estimate
+    assert "on each of 2 ranks, of which weights" in done.out
     return folder
 
 
@@ -142,7 +144,7 @@ def test_sharded_equals_replicated(ddp: Path, trainings: Path) -> None:
     assert (trainings / "fsdp" / "model.safetensors").stat().st_size == (ddp / "model.safetensors").stat().st_size
 
 
-@pytest.mark.parametrize("recipe", ["bahdanau", "seq2seq"])  # the one sharded, the other replicated
+@pytest.mark.parametrize("recipe", ["bahdanau", "luong", "seq2seq"])  # the first sharded, the others replicated
 def test_recurrent_models(recipe: str, trainings: Path, alone: Callable[..., Path], tmp_path: Path) -> None:
     assert_close(trainings / recipe, alone(exact(trainings, recipe), tmp_path / "one", [2] * 7))
 
@@ -212,18 +214,30 @@ def test_a_mistake_is_everyones(trainings: Path) -> None:
     assert second == "the first rank could not go on; it has told why"
 
 
-def test_a_dead_rank_ends_the_run(folder: Path) -> None:
-    done = scenario("dying", folder)
+def assert_lost(done: Done) -> None:
+    """It ended, and one rank has told why and how to go on."""
     assert done.code not in (0, 2)  # torchrun's own
     told = [line for line in done.err.splitlines() if line.startswith("sightline: ")]
-    assert len(told) == 1
-    assert "another rank has died" in told[0]
+    assert len(told) == 1, done.err
+    assert "another rank has died or did not answer in time" in told[0]
     assert "go on from it with --resume" in told[0]
-    assert "rank      : 1" in done.err
+
+
+@pytest.mark.parametrize(("rank", "name", "place"), [(1, "dying", "died"), (0, "dying_first", "died-first")])
+def test_a_dead_rank_ends_the_run(rank: int, name: str, place: str, folder: Path) -> None:
+    """One of ranks that each have the whole model, and one, the first, of ranks that each have a part."""
+    done, output = scenario(name, folder), folder / place
+    assert_lost(done)
+    assert f"rank      : {rank}" in done.err
     assert "SIGKILL" in done.err
-    assert state(folder / "died")["step"] == 4
-    run.train(exact(folder, max_steps=5), folder / "died", resume=True)
-    assert state(folder / "died")["step"] == 5
+    assert state(output)["step"] == 4
+    run.train(exact(folder, max_steps=5), output, resume=True)
+    assert state(output)["step"] == 5
+
+
+def test_a_rank_that_hangs_ends_the_run_when_its_time_is_up(folder: Path) -> None:
+    assert_lost(scenario("hanging", folder))
+    assert state(folder / "hung")["step"] == 4
 
 
 def test_ctrl_c_saves_once(folder: Path) -> None:

@@ -128,16 +128,38 @@ def test_the_speed_table_by_hand() -> None:
         return {"tokens_per_second": speed, **figures}
 
     tiny = {"sightline": one(5000.4, 2.5, 1.6), "marian": one(1900), "marian-tuned": one(3000), "sockeye": one(2000)}
+    tiny["sightline-compiled"] = one(5500, 2.75, 1.8)
     rnn = {"sightline": one(2600, 1.9), "sightline-input-feeding": one(2500, 1.8), "joeynmt": one(1400)}
     settings = {"rounds": 9, "batch_tokens": 4096, "threads": 2}
     sizes = {"tiny": {"what": "Transformer", "contenders": tiny}, "rnn": {"what": "GRUs", "contenders": rnn}}
     told = readme_tables.training_speed({"command": "python x", "settings": settings, "sizes": sizes})
-    assert told.splitlines()[-3:] == [
+    assert told.splitlines()[-4:] == [
         "| Transformer | 5,000 | Sockeye: 2,000 | **2.50** | 1.60 | 50.0 / 20.0 |",
+        "| Transformer (with `--compile`) | 5,500 | Sockeye: 2,000 | **2.75** | 1.80 | 55.0 / 20.0 |",
         "| GRUs | 2,600 | JoeyNMT: 1,400 | **1.90** | - | 26.0 / 14.0 |",
         "| GRUs (with input feeding, as the peers') | 2,500 | JoeyNMT: 1,400 | **1.80** | - | 25.0 / 14.0 |",
     ]
     assert "medians of 9 alternating rounds on the same batches of 4,096 tokens, 2 threads" in told.replace("\n", " ")
+
+
+def test_the_memory_of_a_large_corpus_by_hand() -> None:
+    def run(updates: int, ended: int, most: int) -> dict[str, Any]:
+        memory = {number: {"own": 600 + number} for number in (1, 150, updates)}
+        before = {"own": 90, "own_with_helpers": 95, "resident": 200}
+        training = {"own": most, "own_with_helpers": most, "resident": most + 400}
+        told = {"peak_megabytes": {"tokenising": before, "training": training}, "megabytes_after_updates": memory}
+        return {"updates": updates, "epochs_ended": ended, **told}
+
+    files = {"train.lines": 30, "train.source.ids": 100, "train.source.offsets": 40, "train.target.ids": 120}
+    runs = {"empty cache": run(20, 0, 900), "full cache": run(300, 2, 1000)}
+    record = {"pairs": 5_000_000, "steps": 300, "command": "python x", "corpus_megabytes": 688}
+    told = readme_tables.big_corpus({**record, "cache_megabytes": files, "runs": runs})
+    about = told.replace("\n", " ")
+    assert "Token ids, 220 MB, and their offsets and line numbers, 70 MB, stay on disk" in about
+    assert "the order of all pairs was made anew 2 times on the way" in about
+    last = "| full cache | 300 | 95 MB | 601 MB | 750 MB | 900 MB | 1,000 MB | 1,400 MB |"
+    assert told.splitlines()[-1] == last
+    assert readme_tables.times(1) == "once"
 
 
 def test_the_start_up_sentence_by_hand() -> None:

@@ -15,20 +15,18 @@ from tests.commands import finish, letters, settings, start, write_tsv
 
 # What `sightline train` may not bring along unless it is asked to; each costs a part of a second or more.
 LEFT_OUT = {"torch._dynamo", "torch._inductor", "torch.distributed.fsdp", "sympy", "matplotlib", "ctranslate2"}
-CODE = """
-import atexit, sys
-atexit.register(lambda: print(*sys.modules))
-from sightline.cli import main
-main()
-"""
+CODE = "import atexit, sys\natexit.register(lambda: print(*sys.modules))\n" + big_corpus.SHORT_EPOCHS.format(updates=1)
 
 
 def test_a_run_imports_nothing_that_it_does_not_use(tmp_path: Path) -> None:
-    """Not a time, which would differ from machine to machine, but what it would be spent on."""
+    """Not a time, which would differ from machine to machine, but what it would be spent on. Epochs are made to end
+    after an update, as the benchmark of a large corpus does it."""
     pairs = write_tsv(tmp_path / "pairs.tsv", letters(60))
     options = ["train", "--recipe", "transformer", "--pairs", pairs, "--output", tmp_path / "run", "--max-steps", "2"]
-    done = finish(start(*options, *settings(), "--set", "data.cache=null", code=CODE))
+    done = finish(start(*options, *settings(), "--set", "data.cache=null", "--set", "training.log_every=1", code=CODE))
     assert done.code == 0, done
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines if line["kind"] == "training"] == [0, 1]
     imported = set(done.out.split())
     assert {"torch", "sightline.training.adam"} <= imported
     assert not LEFT_OUT & imported
@@ -57,6 +55,9 @@ def test_a_watched_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert 0 < memory["own"] <= memory["resident"]
         assert memory["own"] == memory["own_with_helpers"]
     assert process._process.returncode is not None
+    code = "import sys; sys.exit('code: ' + sys.argv[1])"
+    with Watched(["given"], tmp_path, code=code) as process, pytest.raises(SystemExit, match="code: given"):
+        run_to_its_end(process)
     with Watched([tmp_path, "a mistake"], tmp_path) as process, pytest.raises(SystemExit, match="a mistake"):
         run_to_its_end(process)
 
@@ -101,3 +102,22 @@ def test_orders_of_epochs() -> None:
     distances = found.pop("mean_distance")
     assert distances == pytest.approx([1 / 3] * 3, abs=0.02)
     assert all(found.values())
+
+
+def test_the_runs_of_the_large_corpus_and_of_a_tenth_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int, int | None]] = []
+
+    def run(corpus: big_corpus.Corpus, output: Path, steps: int, epoch_updates: int | None = None) -> dict[str, int]:
+        assert len(corpus.file.read_text().splitlines()) == corpus.pairs
+        corpus.cache.mkdir(exist_ok=True)
+        made.append((corpus.pairs, steps, epoch_updates))
+        return {"updates": steps}
+
+    monkeypatch.setattr(big_corpus, "run", run)
+    monkeypatch.setattr(big_corpus, "orders", lambda model, corpus: {"of": corpus.pairs})
+    both = [big_corpus.Corpus(pairs, tmp_path / f"{pairs}.tsv", tmp_path / str(pairs), 300, 1) for pairs in (40, 4)]
+    found = big_corpus.measured(*both, tmp_path / "model", steps=60, epoch_updates=20)
+    assert made == [(40, 20, None), (40, 60, 20), (4, 1, None), (4, 60, 20)]
+    assert list(found["runs"]) == ["empty cache", "full cache", "full cache, a tenth of the pairs"]
+    assert found["orders"] == {"of": 40}
+    assert big_corpus.parse(["--work", "x"]).epoch_updates == 100

@@ -35,6 +35,12 @@ PLAN = Plan(
     cuts=np.array([0, 1, 3]),
     vocabulary=10,
 )
+CURVES = {
+    "updates": 30,
+    "window": 25,
+    "gap": {"largest": 1.5, "share_of_loss": 0.6, "at_update": 30, "updates": 30},
+    "losses": {"a": [2.0, 1.0], "b": [3.0, 2.5]},
+}
 
 
 def orders(*counts: int) -> io.StringIO:
@@ -185,6 +191,25 @@ def test_sightline_trains_on_the_plan_through_its_trainer(
     assert all(math.isfinite(loss) for loss in first["losses"] + second["losses"])
 
 
+def test_sightline_from_marians_weights_learns_what_marian_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without dropout, update by update: each loss follows from the updates before."""
+    from benchmarks.speed.adaptors import marian
+
+    monkeypatch.setattr("benchmarks.speed.job.SIZES", {"tiny": TransformerSize(2, 8, 12, 2)})
+    again = replace(PLAN, rows=np.array([2, 0, 1] * 3), cuts=np.array([0, 1, 3, 4, 6, 7, 9]))
+    changes = {"start": str(tmp_path / "start"), "norm_position": "post", "dropout": 0.0, "warmup": 2, "peak": 0.02}
+    losses = []
+    for name, trained in (("marian", marian.train), ("sightline", adaptor.train)):
+        answers, job = io.StringIO(), Job(name, "tiny", "", str(tmp_path / name), torch.get_num_threads(), **changes)
+        with pytest.raises(Over):
+            trained(job, again, Turns(orders(6), answers, again.tokens))
+        losses.append(spoken(answers)[1]["losses"])
+    assert losses[0][-1] < losses[0][0]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+
+
 def test_a_job_travels_as_text() -> None:
     job = Job("marian", "tiny", "plan.npz", "folder", 2, tuned=True, norm_position="post")
     assert Job.loads(job.dumps()) == job
@@ -240,12 +265,35 @@ def test_the_arena_goes_on_without_one_that_fails(tmp_path: Path, monkeypatch: p
             "machine": {"cpu": "x", "torch": "2"},
             "settings": {"threads": 1, "rounds": 1, "batches": 1, "batch_tokens": 9, "dropout": 0, "smoothing": 0},
             "sizes": {"tiny": {"what": "small", **found}},
-            "curves": {"tiny": {"updates": 30, "window": 25, "losses": {"a": [2.0, 1.0], "b": [3.0, 2.5]}}},
+            "curves": {"tiny": CURVES},
             "notes": ["so it is"],
         }
     )
     assert "- opennmt did not take part: ImportError: no onmt" in page
     assert "| 25 | 2.000 | 3.000 |\n| 30 | 1.000 | 2.500 |" in page
+    assert "widest gap is 1.5 (60.00% of the loss), at update 30. Each begins with initial weights of its own" in page
+
+
+def test_loss_curves_begin_with_marians_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job] = []
+
+    def command(text: str, python: str) -> list[str]:
+        jobs.append(Job.loads(text))
+        missing, there = "raise ImportError('no onmt')", FAKE.replace("float(number)", "1.0 + number")
+        return [sys.executable, "-c", missing if jobs[-1].adaptor == "opennmt" else there]
+
+    monkeypatch.setattr("benchmarks.speed.arena.worker_command", command)
+    arena = Arena(replace(PLAN, cuts=np.arange(4)), tmp_path, 1, {}, lambda line: None)
+    found = arena.curves("tiny", 3)
+    assert [(job.adaptor, job.dropout) for job in jobs] == [
+        ("marian", 0.0), ("sightline", 0.0), ("marian", 0.1), ("sightline", 0.1)
+    ]  # fmt: skip
+    assert {(job.start, job.norm_position) for job in jobs} == {(str(tmp_path / "tiny-start"), "post")}
+    assert found["losses"] == {"marian": [1.7778], "sightline": [1.7778]}
+    assert found["gap"] == {"largest": 0.0, "share_of_loss": 0.0, "at_update": 3, "updates": 3}
+    assert found["without_dropout"]["updates"] == 3
+    assert "without dropout, the losses of 3 updates differ by 0 at most" in "\n".join(report._curves({"tiny": found}))
+    assert arena.curves("rnn", 3) == {}
 
 
 def test_the_arena_needs_its_yardstick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,6 +314,12 @@ def test_curves_alone_go_into_the_record_that_is_there(tmp_path: Path, monkeypat
 
 def test_a_loss_curve_is_a_mean_over_tokens() -> None:
     assert report.windows([1.0, 4.0, 5.0], [1, 2, 7], 2) == [3.0, 5.0]
+
+
+def test_the_widest_gap_between_two_curves() -> None:
+    found = report.widest({"one": [4.0, 2.0, 1.0], "other": [4.1, 1.5, 1.2]}, window=25, updates=60)
+    assert found == {"largest": 0.5, "share_of_loss": 0.25, "at_update": 50, "updates": 60}
+    assert report.widest({"one": [1.0], "other": [1.0]}, 25, 8)["at_update"] == 8
 
 
 def test_the_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

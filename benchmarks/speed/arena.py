@@ -13,13 +13,14 @@ from typing import Any
 from benchmarks.speed import report
 from benchmarks.speed.common import Say, environment
 from benchmarks.speed.contenders import CONTENDERS, YARDSTICK, Contender
-from benchmarks.speed.job import Job
+from benchmarks.speed.job import SIZES, Job, TransformerSize
 from benchmarks.speed.plan import Plan
 from benchmarks.speed.processes import Failed, Turn, Worker, worker_command
 
 PRODUCTS = 50  # of matrices, in the yardstick's turn
 LEAD = 1  # updates at the beginning of a turn that do not count
 WINDOW = 25  # updates to a point of a loss curve
+WITHOUT_DROPOUT = 10  # updates in which nothing but rounding may tell Sightline from MarianMT
 INDISPENSABLE = ("matmul", "sightline", "marian")  # without one of these there is no comparison
 
 
@@ -35,7 +36,7 @@ class Field:
         """Goes on without it, if that makes sense."""
         if contender.name in self.workers:
             self.workers.pop(contender.name).close()
-        if contender.adaptor in INDISPENSABLE:
+        if contender.name in INDISPENSABLE:
             raise Failed(f"{contender.name}: {why}")
         self.skipped[contender.name] = why
 
@@ -58,6 +59,7 @@ class Arena:
             threads=self.threads,
             tuned=contender.tuned,
             input_feeding=contender.input_feeding,
+            compiled=contender.compiled,
         )
 
     @contextmanager
@@ -118,18 +120,43 @@ class Arena:
         }
 
     def curves(self, size: str, updates: int) -> dict[str, Any]:
-        """Loss curves of Sightline and MarianMT from scratch, both normalising after a sublayer."""
-        wanted = [one for one in CONTENDERS if one.name in ("sightline", "marian")]
-        losses: dict[str, list[float]] = {one.name: [] for one in wanted}
-        with self.field(wanted, size, norm_position="post") as found:
-            for start in range(0, updates, WINDOW):
-                for name, worker in found.workers.items():
-                    losses[name] += worker.run(min(WINDOW, updates - start)).losses
-                self.say(f"{size}: loss curves, {len(losses['marian'])} of {updates} updates")
+        """Loss curves of Sightline and of a peer on the same batches, and how far apart they are.
+
+        A Transformer begins with MarianMT's own initial weights and normalises where MarianMT does, so that only
+        dropout's random numbers differ; a few updates without dropout tell whether that is so. An RNN's peer is
+        OpenNMT-py, whose weights cannot be carried over: both begin as they always do. Nothing without the peer.
+        """
+        if not isinstance(SIZES[size], TransformerSize):
+            return self._curves(self.losses(("opennmt", "sightline-input-feeding"), size, updates))
+        names = ("marian", "sightline")
+        changes = {"norm_position": "post", "start": str(self.folder / f"{size}-start")}
+        exact = self.losses(names, size, min(updates, WITHOUT_DROPOUT), dropout=0.0, **changes)
+        found = self._curves(self.losses(names, size, updates, **changes))
+        return {**found, "without_dropout": report.widest(exact, 1, len(exact["marian"]))}
+
+    def _curves(self, losses: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+        """Smooth curves and the widest gap between them."""
+        if not losses:
+            return {}
+        updates = len(next(iter(losses.values())))
         tokens = [self.plan.tokens(number) for number in range(updates)]
         smooth = {name: report.windows(values, tokens, WINDOW) for name, values in losses.items()}
         return {
             "updates": updates,
             "window": WINDOW,
+            "gap": report.widest(smooth, WINDOW, updates),
             "losses": {name: [round(value, 4) for value in values] for name, values in smooth.items()},
         }
+
+    def losses(self, names: Sequence[str], size: str, updates: int, **changes: Any) -> dict[str, list[float]]:
+        """Each update's loss of these contenders, started in this order; nothing unless all of them can run."""
+        wanted = [next(one for one in CONTENDERS if one.name == name) for name in names]
+        losses: dict[str, list[float]] = {name: [] for name in names}
+        with self.field(wanted, size, **changes) as found:
+            if found.skipped:
+                return {}
+            for start in range(0, updates, WINDOW):
+                for name, worker in found.workers.items():
+                    losses[name] += worker.run(min(WINDOW, updates - start)).losses
+                self.say(f"{size}: loss curves, {len(losses[names[0]])} of {updates} updates")
+        return losses

@@ -19,6 +19,7 @@ class Contender:
     peer: bool = True
     tuned: bool = False
     input_feeding: bool = False
+    compiled: bool = False
 
     @property
     def out_of_the_box(self) -> bool:
@@ -28,6 +29,14 @@ class Contender:
 
 CONTENDERS = (
     Contender("sightline", "sightline", "Sightline through its own trainer", ALL, peer=False),
+    Contender(
+        "sightline-compiled",
+        "sightline",
+        "the same with --compile: torch.compile for the layers, which then share a batch's operations, not its parts",
+        TRANSFORMERS,
+        peer=False,
+        compiled=True,
+    ),
     Contender(
         "sightline-input-feeding",
         "sightline",

@@ -46,6 +46,7 @@ class Job:
     """A contender's orders. `plan` is the file of the batches, `folder` is for whatever it must write.
 
     `norm_position` is for Sightline, which has both; a peer normalises where it always does.
+    With `start`, a folder, MarianMT leaves its initial weights there, and Sightline begins with them.
     """
 
     adaptor: str
@@ -55,6 +56,8 @@ class Job:
     threads: int
     tuned: bool = False
     input_feeding: bool = False
+    compiled: bool = False
+    start: str = ""
     dropout: float = 0.1
     norm_position: str = "pre"
     smoothing: float = 0.1

@@ -90,6 +90,19 @@ def windows(losses: Sequence[float], tokens: Sequence[int], size: int) -> list[f
     return points
 
 
+def widest(curves: Mapping[str, Sequence[float]], window: int, updates: int) -> dict[str, Any]:
+    """The largest gap between two curves of `updates` updates, a point for each `window` of them, and where it is."""
+    one, other = curves.values()
+    gaps = [abs(mine - its) for mine, its in zip(one, other, strict=True)]
+    place = max(range(len(gaps)), key=gaps.__getitem__)
+    return {
+        "largest": float(f"{gaps[place]:.3g}"),
+        "share_of_loss": float(f"{gaps[place] / max(one[place], other[place]):.3g}"),
+        "at_update": min((place + 1) * window, updates),
+        "updates": updates,
+    }
+
+
 def markdown(results: Mapping[str, Any]) -> str:
     """The whole report as a page."""
     settings = results["settings"]
@@ -156,7 +169,7 @@ def _curves(curves: Mapping[str, Any]) -> list[str]:
     for size, found in curves.items():
         names, width = list(found["losses"]), found["window"]
         lines += [
-            f"{size}: smoothed training loss, means of {width} updates, both from scratch on the same batches.",
+            _compared(size, found),
             "",
             "| updates | " + " | ".join(names) + " |",
             "|---:" * (len(names) + 1) + "|",
@@ -168,3 +181,21 @@ def _curves(curves: Mapping[str, Any]) -> list[str]:
             lines.append(f"| {min((place + 1) * width, found['updates'])} | {values} |")
         lines.append("")
     return lines
+
+
+def _compared(size: str, found: Mapping[str, Any]) -> str:
+    """What two curves have in common, and how far apart they are."""
+    gap, exact = found["gap"], found.get("without_dropout")
+    if exact is None:
+        start = "Each begins with initial weights of its own kind."
+    else:
+        start = (
+            "Both begin with MarianMT's initial weights and normalise after a sublayer, and Sightline, as MarianMT, "
+            "learns no bias of the output layer. Each draws its own random numbers for dropout; without dropout, the "
+            f"losses of {exact['updates']} updates differ by {exact['largest']:.1g} at most."
+        )
+    return (
+        f"{size}: smoothed training loss, means of {found['window']} updates, on the same batches with the same rate "
+        f"of dropout. The widest gap is {gap['largest']:.2g} ({gap['share_of_loss']:.2%} of the loss), at update "
+        f"{gap['at_update']}. {start}"
+    )

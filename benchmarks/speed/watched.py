@@ -19,10 +19,14 @@ class Watched:
     """`sightline ARGUMENTS`, started within a `with` block and killed at its end if it still runs.
 
     Seconds count from just before the process was started. With `processors`, only the first so many are its own.
+    `code` runs in the place of `sightline`, and gets its arguments.
     """
 
-    def __init__(self, arguments: Sequence[object], output: Path, processors: int | None = None) -> None:
-        self._line = [sys.executable, "-m", "sightline", *map(str, arguments)]
+    def __init__(
+        self, arguments: Sequence[object], output: Path, processors: int | None = None, code: str | None = None
+    ) -> None:
+        how = ["-m", "sightline"] if code is None else ["-c", code]
+        self._line = [sys.executable, *how, *map(str, arguments)]
         self._metrics, self._processors = output / "metrics.jsonl", processors
         self._lines: queue.Queue[tuple[float, str]] = queue.Queue()
         self.said: list[str] = []

@@ -35,6 +35,11 @@ T = TypeVar("T")
 _meetings = itertools.count()
 # Signals are noticed between two waits.
 WAIT = timedelta(seconds=1)
+TOLD = "told"
+LOST = (
+    "another rank has died or did not answer in time: torchrun tells which one and, if it is known, why; "
+    "the last checkpoint is whole, go on from it with --resume"
+)
 
 
 @final
@@ -56,6 +61,7 @@ class Group:
         """Meets the other ranks, and parts from them when the block ends well."""
         device = _device(launch)
         timeout = timedelta(minutes=timeout_minutes)
+        store = None
         try:
             common, _, _ = next(iter(rendezvous("env://", timeout=timeout)))
             store = PrefixStore(f"sightline-{next(_meetings)}", common)
@@ -72,12 +78,9 @@ class Group:
         except RuntimeError as error:
             if not _is_lost_connection(error):
                 raise
-            if launch.rank == 0:  # torchrun is about to send it; the line that follows must come out first
+            if launch.rank < 2:  # torchrun is about to send it; the line that follows must come out first
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            raise OtherRankError(
-                "another rank has died or did not answer in time: torchrun tells which one and, if it is known, why; "
-                "the last checkpoint is whole, go on from it with --resume"
-            ) from None
+            raise OtherRankError(LOST, aloud=_tells(launch.rank, store)) from None
         dist.destroy_process_group()
 
     # The model
@@ -197,6 +200,18 @@ def _device(launch: Launch) -> torch.device:
     device = torch.device("cuda", launch.local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def _tells(rank: int, store: Store | None) -> bool:
+    """Whether this rank tells that another one is lost: the first does, or the second if the first is the one."""
+    try:
+        if rank == 0 and store is not None:
+            store.set(TOLD, "")
+        elif rank == 1 and store is not None:
+            store.wait([TOLD], WAIT)
+    except RuntimeError:  # not there in time, or the store is lost too
+        return rank < 2
+    return rank == 0
 
 
 def _is_lost_connection(error: RuntimeError) -> bool:

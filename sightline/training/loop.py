@@ -258,7 +258,7 @@ class Trainer:
         self.optimizer.zero_grad()
         tokens = self.ranks.settle(token_count(batches))
         state.tokens += tokens
-        self._account(tokens, started, plain, rate)
+        self._account(tokens, started, plain, loss)
 
     def _skip(self, indices: Sequence[int]) -> None:
         """A loss or gradient that is no number must not reach the weights; if it stays, training has failed."""
@@ -273,9 +273,9 @@ class Trainer:
                 f"{examples}: lower training.learning_rate, or look at these lines"
             )
 
-    def _account(self, tokens: int, started: float, loss: float, rate: float) -> None:
+    def _account(self, tokens: int, started: float, loss: float, objective: float) -> None:
         """Counts an update's tokens and time, and tells about it."""
-        state, window, elapsed = self.state, self._window, self._elapsed()
+        state, window, elapsed, rate = self.state, self._window, self._elapsed(), self.state.rate
         window.tokens += tokens
         window.seconds += elapsed - started
         self._session_tokens += tokens
@@ -291,7 +291,7 @@ class Trainer:
             self._write_line("training", elapsed, {**values, **window.losses.means(self.loss_weights)})
             self._window = Window()
         speed = self._session_tokens / max(self._session_seconds, 1e-9)
-        self.host.progress.update(Report(state.step, state.epoch, elapsed, loss, rate, speed))
+        self.host.progress.update(Report(state.step, state.epoch, elapsed, loss, rate, speed, objective))
 
     def _write_line(self, kind: str, elapsed: float, values: Mapping[str, Value]) -> None:
         place: dict[str, Value] = {

@@ -40,7 +40,7 @@ def begin(
     # Not a daemon: Python must not end in the middle of an import, so after a mistake the process waits for it.
     Thread(target=_import_quietly, args=["torch"]).start()
     check_free(output)
-    check_metric(config)
+    check_training(config)
     check_guidance(config)
     if config.data.align_with is not None:
         config = with_links(config, align_text(config.data, output, say))
@@ -79,9 +79,12 @@ def gather(
     return prepared
 
 
-def check_metric(config: RunConfig) -> None:
-    """What the first validation would stumble over, told before anything is read."""
+def check_training(config: RunConfig) -> None:
+    """What a run would stumble over later, told before anything is read."""
     training = config.training
+    if training.compile and (training.workers or 1) > 1:
+        # Compiled dropout knows one stream of random numbers, not one for each part.
+        raise SightlineError("training.compile takes a batch in one part: set training.workers to 1 or leave it out")
     metrics.check_tokenizer(training.bleu_tokenize)
     if training.tensorboard:
         check_tensorboard()

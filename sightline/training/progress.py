@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Report:
-    """One update: `elapsed` seconds since training began, the loss as a validation tells it, rate, tokens a second."""
+    """One update: `elapsed` seconds since training began, the loss as a validation tells it, rate, tokens a second.
+
+    `objective` is what the update made smaller: smoothed, and with other losses in it.
+    """
 
     step: int
     epoch: int
@@ -46,6 +50,7 @@ class Report:
     loss: float
     rate: float
     speed: float
+    objective: float = math.nan
 
 
 class Progress(Protocol):

@@ -31,7 +31,7 @@ from sightline.folder import (
 from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
 from sightline.models import parameter_count
-from sightline.performance import threads, tune_allocator
+from sightline.performance import has_bfloat16, threads, tune_allocator
 from sightline.preparing import Prepared
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
@@ -39,7 +39,7 @@ from sightline.training.averages import average_losses
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.directions import Direction, directions, joint_scores, trained_together
 from sightline.training.loop import Host, Result, Trainer, Validation
-from sightline.training.material import check_metric, gather, with_links
+from sightline.training.material import check_training, gather, with_links
 from sightline.training.progress import told_minutes
 from sightline.training.ranks import Ranks, started
 from sightline.training.resume import check_settings, find_files, going_on, lasting_settings, places
@@ -140,13 +140,13 @@ def _train(
     model, loss_weights = trained_together([one.model for one in models], config.training.agreement)
     ranks.on_first(lambda: _lay_out(output, config, models, prepared.texts))
     before = going_on(checkpoint, config.training, ranks.size) if checkpoint else []
-    for line in [_summary(config, model, ranks.size), *before]:
+    for line in [_summary(config, model, ranks.size), *slow_precision(config, ranks.device), *before]:
         say(line)
 
     data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
     about = _about(config, prepared)
-    judged = Judged({one: _scorer(one, prepared, watch) for one in models}, about)
+    judged = Judged({one: scorer_for(one, prepared, watch) for one in models}, about)
     metric = config.training.metric
     validation = Validation(judged.score, judged.save_best, metric, higher_is_better=metric == "bleu")
     host = replace(host or Host(), watch=watch) if ranks.first else host
@@ -192,7 +192,7 @@ def _lay_out(output: Path, config: RunConfig, models: Sequence[Direction], texts
             one.lay_out(texts)
 
 
-def _scorer(one: Direction, prepared: Prepared, watch: Watching) -> Scorer:
+def scorer_for(one: Direction, prepared: Prepared, watch: Watching) -> Scorer:
     """How a direction is measured. Only the first is watched."""
     config, valid = one.config, prepared.valid
     if one.backward:
@@ -234,7 +234,7 @@ def _beginning(
     links of the text, it does.
     """
     check_guidance(config)
-    check_metric(config)
+    check_training(config)
     if not resume:
         ranks.on_first(lambda: check_free(output))
         if config.data.align_with is not None:
@@ -247,6 +247,16 @@ def _beginning(
     return config, found, find_files(config.data, found)
 
 
+def slow_precision(config: RunConfig, device: torch.device) -> list[str]:
+    """A line about bfloat16 where the hardware does not have it."""
+    if config.training.precision != "bfloat16" or has_bfloat16(device.type) is not False:
+        return []
+    what = "GPU" if device.type == "cuda" else "processor"
+    return [
+        f"training.precision = bfloat16: this {what} cannot multiply in it, so training will be slower than in float32"
+    ]
+
+
 class Scorer:
     """Validation: loss and perplexity over all validation pairs, BLEU over greedy translations of the first ones."""
 
@@ -254,6 +264,7 @@ class Scorer:
         self, config: RunConfig, tokenizers: Tokenizers, valid: EncodedPairs, texts: list[Pair], watch: Watching
     ) -> None:
         self.config, self.tokenizers, self.valid, self.texts, self.watch = config, tokenizers, valid, texts, watch
+        self.options = SearchOptions(beam=1, max_length=most_tokens(config.model)[1])
         # The signature does not depend on what is scored, and a resumed run may have no validation of its own.
         self.signature = metrics.bleu(["a"], ["a"], config.training.bleu_tokenize).signature
 
@@ -277,11 +288,10 @@ class Scorer:
         """The validation texts, translated greedily."""
         count = len(self.texts)
         device = next(model.parameters()).device
-        options = SearchOptions(beam=1, max_length=most_tokens(self.config.model)[1])
         found: dict[int, str] = {}
         for part in ordered_batches(self.valid.source.lengths[:count], self.config.search.batch_tokens):
             batch = Batch(self.valid.batch(part).sources).to(device)
-            for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, options), strict=True):
+            for index, hypothesis in zip(part.tolist(), greedy_search(model, batch, self.options), strict=True):
                 target = self.tokenizers.opened(self.texts[index].source).target
                 found[index] = target.decode(hypothesis.tokens)
         return [found[index] for index in range(count)]

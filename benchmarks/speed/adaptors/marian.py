@@ -5,6 +5,8 @@ Shapes: B sentences, S source positions, T target positions, V vocabulary.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -29,6 +31,8 @@ def train(job: Job, plan: Plan, turns: Turns) -> None:
     torch.manual_seed(job.seed)
     model = build(job, plan.vocabulary)
     model.train()
+    if job.start:
+        model.save_pretrained(job.start)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, betas=job.betas, eps=job.epsilon, weight_decay=0.0)
     parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     turns.ready(version=f"transformers {transformers.__version__}", parameters=parameters)
@@ -44,7 +48,7 @@ def train(job: Job, plan: Plan, turns: Turns) -> None:
         turns.done(loss.item())
 
 
-def build(job: Job, vocabulary: int) -> torch.nn.Module:
+def build(job: Job, vocabulary: int) -> Any:
     """A model of the job's size with random weights: one table of embeddings for all three places."""
     from transformers import MarianConfig, MarianMTModel
 
@@ -70,8 +74,7 @@ def build(job: Job, vocabulary: int) -> torch.nn.Module:
         eos_token_id=EOS,
         decoder_start_token_id=BOS,
     )
-    model: torch.nn.Module = MarianMTModel(config)
-    return model
+    return MarianMTModel(config)
 
 
 def smoothed_loss(model: torch.nn.Module, source: Tensor, target: Tensor, smoothing: float) -> Tensor:

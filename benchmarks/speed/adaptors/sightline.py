@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 import sightline
 from benchmarks.speed.job import Job
 from benchmarks.speed.plan import Plan
-from benchmarks.speed.turns import Turns
+from benchmarks.speed.turns import Missing, Turns
 from sightline.batch import Batch
 from sightline.config import RunConfig, build_config
 from sightline.data import EncodedPairs, Side
-from sightline.models import build_model, parameter_count
+from sightline.errors import SightlineError
+from sightline.folder import WEIGHTS
+from sightline.interop import marian, weights
+from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.performance import threads, tune_allocator
 from sightline.text import Sizes
+from sightline.training.compiling import compile_layers
 from sightline.training.loop import Host, Trainer, Validation
 from sightline.training.progress import Report, Silent
 
@@ -49,7 +53,7 @@ class TakingTurns(Silent):
         self.turns = turns
 
     def update(self, report: Report) -> None:
-        self.turns.done(report.loss)
+        self.turns.done(report.objective)
 
 
 def configuration(job: Job) -> RunConfig:
@@ -65,7 +69,8 @@ def configuration(job: Job) -> RunConfig:
         "epsilon": job.epsilon,
         "label_smoothing": job.smoothing,
         "clip": job.clip,
-        "workers": job.threads,
+        "compile": job.compiled,
+        "workers": 1 if job.compiled else job.threads,
     }
     if job.is_recurrent:
         recurrent = job.recurrent()
@@ -81,6 +86,18 @@ def configuration(job: Job) -> RunConfig:
     return build_config({"model": model, "training": training}, recipe)
 
 
+def begin_as_marian(model: EncoderDecoder, config: RunConfig, folder: Path) -> None:
+    """Takes up the weights that MarianMT began with, to learn what it learns.
+
+    Its output layer has no bias to learn, and padding's row of the table is there as any other.
+    """
+    entries: list[int | None] = list(range(model.output.weight.size(0)))
+    theirs = marian.from_marian(weights.read(folder / WEIGHTS), config.model, entries, str(folder))
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in theirs.items()})
+    model.output.bias.requires_grad_(False)
+    model.output.fixed_row = None
+
+
 def train(job: Job, plan: Plan, turns: Turns) -> None:
     """A run without validation or checkpoints, which end a run or interrupt it, and are not training."""
     tune_allocator()
@@ -88,6 +105,13 @@ def train(job: Job, plan: Plan, turns: Turns) -> None:
     config = configuration(job)
     torch.manual_seed(job.seed)
     model = build_model(config.model, Sizes(plan.vocabulary, plan.vocabulary, True), config.training.label_smoothing)
+    if job.start:
+        begin_as_marian(model, config, Path(job.start))
+    if job.compiled:
+        try:
+            compile_layers(model)
+        except SightlineError as error:
+            raise Missing(str(error)) from None
     validation = Validation(lambda model: {"loss": 0.0}, lambda scores: None)
     host = Host(progress=TakingTurns(turns))
     trainer = Trainer(model, PlannedData(plan), validation, config.training, Path(job.folder), host=host)
