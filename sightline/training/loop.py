@@ -275,7 +275,8 @@ class Trainer:
 
     def _account(self, tokens: int, started: float, loss: float, objective: float) -> None:
         """Counts an update's tokens and time, and tells about it."""
-        state, window, elapsed, rate = self.state, self._window, self._elapsed(), self.state.rate
+        state, window, elapsed = self.state, self._window, self._elapsed()
+        rate = state.rate or 0.0
         window.tokens += tokens
         window.seconds += elapsed - started
         self._session_tokens += tokens
