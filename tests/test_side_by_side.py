@@ -55,6 +55,27 @@ def test_the_gradients_are_those_of_one_batch_after_the_other(weights: dict[str,
     assert not found.objective.requires_grad
 
 
+CELLS = [("luong", "lstm"), ("luong", "rnn"), ("seq2seq", "lstm"), ("bahdanau", "gru"), ("bahdanau", "rnn")]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize(("recipe", "cell"), [*CELLS, ("transformer", None)])
+def test_every_recipes_gradients_are_those_of_its_batches(
+    recipe: str, cell: str | None, parts: int, workers: Make
+) -> None:
+    """Also of parameters that are added up before they are used: no two may share a gradient's memory."""
+    changes = {} if cell is None else {"encoder": {"kind": cell}, "decoder": {"cell": cell}}
+    model, weights = small_model(recipe, changes), {"cross_entropy": 1.0}
+    expected = update.backward(model, BATCHES[:parts], weights)
+    theirs = gradients(model)
+    model.zero_grad()
+    found = side_by_side.backward(model, BATCHES[:parts], weights, workers(parts), step=1)
+    torch.testing.assert_close(gradients(model), theirs)
+    torch.testing.assert_close(found.objective, expected.objective)
+    places = [value.data_ptr() for value in gradients(model)]
+    assert len(set(places)) == len(places)
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_dropout_is_the_same_however_many_threads_there_are(
     recipe: str, workers: Make, monkeypatch: pytest.MonkeyPatch

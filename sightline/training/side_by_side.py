@@ -128,12 +128,18 @@ def backward(
 
 
 def _put(parameters: Sequence[nn.Parameter], found: Sequence[Gradients], divisor: Tensor | int) -> None:
-    """The sum of all gradients, divided, into the parameters."""
+    """The sum of all gradients, divided, into the parameters.
+
+    Every parameter gets a tensor of its own: where two are added up before they are used, as an LSTM's biases are,
+    autograd hands out one tensor as the gradient of both.
+    """
     divisor = max(int(divisor), 1)
     for parameter, *parts in zip(parameters, *found, strict=True):
         given = [part for part in parts if part is not None]
-        if given:
-            total = given[0]
-            for part in given[1:]:
+        if len(given) == 1:
+            parameter.grad = given[0] / divisor
+        elif given:
+            total = given[0] + given[1]
+            for part in given[2:]:
                 total += part
             parameter.grad = total.div_(divisor) if divisor != 1 else total
