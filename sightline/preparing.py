@@ -48,8 +48,9 @@ MEGABYTE = 10**6
 class Prepared:
     """All a run learns from and is measured with.
 
-    `account` and `validation` tell what is left of the training and of the validation text. `texts` are the first validation pairs as they were read, `digest` stands for the content of both parts, and `mix`
-    says how often the corpora's pairs come in an epoch (None: each once).
+    `account` and `validation` tell what is left of the training and of the validation text. `texts` are the first
+    validation pairs as they were read, `digest` stands for the content of both parts, and `mix` says how often the
+    corpora's pairs come in an epoch (None: each once).
     """
 
     tokenizers: Tokenizers
@@ -64,9 +65,7 @@ class Prepared:
     def told(self) -> list[str]:
         """What was dropped of each part, with examples; nothing where all was kept."""
         parts = (("training on", self.account), ("validating with", self.validation))
-        return [
-            line for what, account in parts if account.dropped for line in (f"{what} {account}", *account.lines())
-        ]
+        return [line for what, account in parts if account.dropped for line in (f"{what} {account}", *account.lines())]
 
     @property
     def tokens_an_epoch(self) -> int:
