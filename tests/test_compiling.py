@@ -112,6 +112,7 @@ def test_a_compiled_run_goes_on_where_it_was(command: Command, toy_pairs: Path, 
 
 
 @needs_compiler
+@pytest.mark.filterwarnings("default")
 def test_the_copy_that_is_sharded_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """With fsdp the first rank keeps the model whole and shards a copy of it, as the other ranks shard theirs."""
     for name in ("fully_shard", "register_fsdp_forward_method"):  # which need a group of ranks

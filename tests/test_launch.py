@@ -17,7 +17,7 @@ from torch import nn
 
 from sightline.config import RunConfig
 from sightline.console import complain
-from sightline.errors import OtherRankError, SightlineError
+from sightline.errors import SightlineError
 from sightline.launch import Launch, launched
 from sightline.sizes import Corpus, fill
 from sightline.training.group import Group
@@ -125,11 +125,7 @@ def test_a_rank_that_cannot_prepare_ends_the_others() -> None:
     with ThreadPoolExecutor(3) as pool:
         first, second, third = pool.map(run, MACHINES)
     assert str(first) == str(second) == "rank 2 could not go on: torchrun tells why"
-    assert [isinstance(error, OtherRankError) and error.aloud for error in (first, second, third)] == [
-        True,
-        False,
-        False,
-    ]
+    assert [getattr(error, "aloud", None) for error in (first, second, third)] == [True, False, None]
     assert str(third) == "no such file"
 
 
