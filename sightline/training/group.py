@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,8 +35,8 @@ from sightline.training.ranks import Clock, Spread, whole
 T = TypeVar("T")
 # A process may train more than once, and the store forgets nothing.
 _meetings = itertools.count()
-# Signals are noticed between two waits.
 WAIT = timedelta(seconds=1)
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.001, 0.5  # seconds
 TOLD = "told"
 LOST = (
     "another rank has died or did not answer in time: torchrun tells which one and, if it is known, why; "
@@ -177,12 +178,11 @@ class Group:
 
     def _answer(self, key: str) -> Any:
         """What another rank, mostly the first, has to say under this key, waiting for it."""
-        while True:
-            try:
-                self._store.wait([key], WAIT)
-                break
-            except dist.DistStoreError:  # not yet
-                continue
+        # Not `wait`, which would warn of every time limit that passes. Signals are noticed between two looks.
+        pause = SHORTEST_PAUSE
+        while not self._store.check([key]):
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         answer = json.loads(self._store.get(key))
         if answer.get("failed") == 0:
             raise OtherRankError("the first rank could not go on; it has told why")
