@@ -153,9 +153,9 @@ class Trainer:
 
         It is regular if a run without signals would have written it too: when one is due, or the run has `ended`.
         """
-        regular = ended or self._save_due()
+        state = self.state
+        regular = (ended and state.step > 0) or self._save_due()
         if self._checkpoint is None or (regular and not self._regular):
-            state = self.state
             state.seconds = self._elapsed()
             validated = state.validated == state.step > 0
             values = {
