@@ -68,12 +68,16 @@ class AttentionConfig(Section):
     fertility_bias: int | None = Field(
         None, ge=0, description="the score knows the sum of all weights so far, positions on each side; null: no"
     )
-    coverage: Literal["none", "sum", "fertility", "neural"] = Field(
+    coverage: Literal["none", "sum", "fertility", "neural", "embedded"] = Field(
         "none",
-        description="the score knows what was covered: sum of weights, over a learned fertility, or by a GRU",
+        description="the score knows what was covered: sum of weights, over a learned fertility, by a GRU (neural), or "
+        "by a vector of each word that what is written uses up (embedded)",
     )
     max_fertility: float = Field(2.0, gt=0, description="coverage=fertility: most looks that a word may be due")
-    coverage_width: int = Field(10, ge=1, description="coverage=neural: units at each position")
+    coverage_width: int = Field(10, ge=1, description="coverage=neural, embedded: units at each position")
+    coverage_update: Literal["gru", "subtract"] = Field(
+        "gru", description="coverage=embedded: a target word moves the vectors by a GRU, or is subtracted from them"
+    )
     blocks: int = Field(1, ge=1, description="transformer: blocks of features of which a head sees only some; 1: all")
     head_blocks: Annotated[list[Blocks], Field(min_length=1)] | None = Field(
         None, description="transformer: each head's blocks, from 0, in turns, as in [[0], [1], [0, 1]]; null: one each"
@@ -86,6 +90,9 @@ class PenaltiesConfig(Section):
     repeated_looks: float = Field(0.0, ge=0, description="looking again at what was looked at (See et al. 2017: 1)")
     one_look_each: float = Field(0.0, ge=0, description="source words that do not get about one look in all")
     certainty: float = Field(0.0, ge=0, description="looking at few positions: a bonus for entropy (sampled: 0.01)")
+    coverage_left: float = Field(
+        0.0, ge=0, description="coverage=embedded: what the last target leaves of the vectors (squared length)"
+    )
     fertility: float = Field(0.0, ge=0, description="looks other than the learned fertility of a word lets expect")
 
 

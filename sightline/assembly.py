@@ -9,7 +9,15 @@ from torch import Tensor
 
 from sightline.architecture import ModelConfig
 from sightline.attention import scores
-from sightline.attention.clues import Clue, Coverage, LocalFertility, MarkovBias, NeuralCoverage, PositionBias
+from sightline.attention.clues import (
+    Clue,
+    Coverage,
+    EmbeddedCoverage,
+    LocalFertility,
+    MarkovBias,
+    NeuralCoverage,
+    PositionBias,
+)
 from sightline.attention.hard import OnlineMonotonicAttention, SampledAttention
 from sightline.attention.latent import (
     ExactAttention,
@@ -33,6 +41,7 @@ from sightline.copying import (
 from sightline.decoders import (
     Bridge,
     CellStack,
+    Decoder,
     TransformerDecoder,
     TransformerDecoderLayer,
 )
@@ -53,6 +62,7 @@ from sightline.lexical import LexiconOutput, LexiconView
 from sightline.losses import (
     AttentionLoss,
     Certainty,
+    CoverageLeft,
     GlobalFertility,
     GuidedAttention,
     OneLookEach,
@@ -181,11 +191,13 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
     return Bridge(summarise, width, cells.layers, cells.width, cells.has_cell)
 
 
-def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
-    """The score, the choice and the span the config names."""
+def make_attention(
+    config: ModelConfig, sizes: Sizes, query_width: int, key_width: int, token_width: int
+) -> SoftAttention:
+    """The score, the choice and the span the config names; embedded target tokens are `token_width` wide."""
     attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
-    clues = make_clues(config, query_width, key_width)
+    clues = make_clues(config, sizes, query_width, key_width, token_width)
     if attention.choice == "sampled":
         return SampledAttention(score, attention.sample_soft, dropout, clues)
     if attention.choice == "online_monotonic":
@@ -197,10 +209,10 @@ def make_attention(config: ModelConfig, query_width: int, key_width: int) -> Sof
     return GlobalAttention(score, dropout, clues)
 
 
-def make_latent_attention(config: ModelConfig, query_width: int, key_width: int) -> LatentAttention:
+def make_latent_attention(config: ModelConfig, sizes: Sizes, query_width: int, key_width: int) -> LatentAttention:
     """Attention to one position at a time, summed over all ways to choose them."""
     attention = config.attention
-    score, clues = make_score(config, query_width, key_width), make_clues(config, query_width, key_width)
+    score, clues = make_score(config, query_width, key_width), make_clues(config, sizes, query_width, key_width, 0)
     if attention.choice == "exact_monotonic":
         return ExactMonotonicAttention(score, clues)
     if attention.choice == "exact_jumps":
@@ -211,7 +223,7 @@ def make_latent_attention(config: ModelConfig, query_width: int, key_width: int)
     return ExactAttention(score, clues)
 
 
-def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Clue]:
+def make_clues(config: ModelConfig, sizes: Sizes, query_width: int, key_width: int, token_width: int) -> list[Clue]:
     """What the config lets the score know beside query and key."""
     attention = config.attention
     clues: list[Clue] = []
@@ -223,12 +235,17 @@ def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Cl
         clues.append(LocalFertility(attention.fertility_bias))
     if attention.coverage == "neural":
         clues.append(NeuralCoverage(query_width, key_width, attention.coverage_width))
+    elif attention.coverage == "embedded":
+        gru = attention.coverage_update == "gru"
+        clues.append(EmbeddedCoverage(sizes.source, attention.coverage_width, token_width, gru))
     elif attention.coverage != "none":
         clues.append(Coverage(key_width, attention.max_fertility if attention.coverage == "fertility" else None))
     return clues
 
 
-def make_losses(config: ModelConfig, vocabulary: int, memory_width: int) -> dict[str, tuple[float, AttentionLoss]]:
+def make_losses(
+    config: ModelConfig, vocabulary: int, memory_width: int, decoder: Decoder
+) -> dict[str, tuple[float, AttentionLoss]]:
     """The losses over attention that the config weighs, with their weights; the vocabulary is the target's."""
     weights, guided, made = config.penalties, config.guided, dict[str, tuple[float, AttentionLoss]]()
     if weights.repeated_looks:
@@ -239,6 +256,9 @@ def make_losses(config: ModelConfig, vocabulary: int, memory_width: int) -> dict
         made["certainty"] = weights.certainty, Certainty()
     if weights.fertility:
         made["fertility"] = weights.fertility, GlobalFertility(memory_width)
+    if weights.coverage_left:
+        (clue,) = (part for part in decoder.modules() if isinstance(part, EmbeddedCoverage))
+        made["coverage_left"] = weights.coverage_left, CoverageLeft(clue)
     if guided.weight:
         made["guided"] = guided.weight, GuidedAttention(guided.loss, guided.reading == "consumes")
     if config.attention.choice == "sampled":

@@ -137,12 +137,20 @@ class Final:
 
 @dataclass(frozen=True)
 class Memory:
-    """What an encoder leaves for decoders: states `(B, S, d)`, mask `(B, S)`, and a recurrent encoder's last states."""
+    """What an encoder leaves for decoders: states `(B, S, d)`, mask `(B, S)`, and a recurrent encoder's last states.
+
+    `source` are the tokens that it was made of, as the source embedding knows them.
+    """
 
     states: Tensor
     mask: Tensor
     final: Final | None = None
     parts: tuple[Memory, ...] = field(default=())
+    source: Tokens | None = None
+
+    def beside(self) -> dict[str, Tensor]:
+        """What attention may want beside states and mask, `(B, …)` each: the `ids` of its positions, if it has any."""
+        return {} if self.source is None else {"ids": self.source.ids}
 
 
 def pad(rows: list[list[int]], padding: int) -> Tokens:

@@ -6,6 +6,7 @@ Shapes: B sentences, S source positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -69,7 +70,8 @@ class EncoderDecoder(Writer):
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
         source = self.source(batch)
-        return self.encoder(self.source_embedding(self.output.known_source(source.ids)), source.mask)
+        known = replace(source, ids=self.output.known_source(source.ids))
+        return self.encoder.read(self.source_embedding, known)
 
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
@@ -104,7 +106,7 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     decoder = BahdanauDecoder(
         cells,
         make_bridge(config, encoder, cells, backward=True),
-        make_attention(config, width, encoder.width),
+        make_attention(config, sizes, width, encoder.width, target.width),
         Readout(width, inputs, encoder.width, target.width),
         target.width,
         config.decoder.readout_state,
@@ -130,10 +132,10 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     bridge = make_bridge(config, encoder, cells)
     decoder: Decoder
     if config.attention.choice in SUMMED:
-        summed = make_latent_attention(config, width, encoder.width)
+        summed = make_latent_attention(config, sizes, width, encoder.width)
         decoder = LatentDecoder(cells, bridge, summed, encoder.width, config.dropout)
     else:
-        attention = make_attention(config, width, encoder.width)
+        attention = make_attention(config, sizes, width, encoder.width, target.width)
         decoder = LuongDecoder(cells, bridge, attention, encoder.width, feeding, config.dropout)
     return _put_together(config, sizes, source, target, encoder, decoder)
 
@@ -157,7 +159,7 @@ def _put_together(
 ) -> EncoderDecoder:
     """The model of these parts, with the output layer and the losses that the config asks for."""
     output = make_output(config, sizes, decoder.width, encoder, target)
-    losses = make_losses(config, sizes.target, encoder.width)
+    losses = make_losses(config, sizes.target, encoder.width, decoder)
     return EncoderDecoder(source, target, encoder, decoder, output, losses=losses)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +123,8 @@ class Writer(nn.Module, ABC):
                 with torch.no_grad(), self._products():
                     return self._log_probs(reading, batch)
 
-            outcome = Outcome(weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances)
+            found = (weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances)
+            outcome = Outcome(*found, partial(self.embed, batch.targets.ids))
             for name, loss in self.penalties.items():
                 assert isinstance(loss, AttentionLoss)
                 losses[name] = loss.of(outcome)
