@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sightline.document_settings import DOCUMENT_KINDS, DocumentsConfig
 from sightline.efficient import CrossAttention, LinearConfig, LshConfig, SelfAttention
 from sightline.sections import Section
 
@@ -14,17 +15,22 @@ Blocks = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Choice = Literal["soft", "sampled", "online_monotonic", "exact", "exact_monotonic", "exact_jumps", "segments"]
 
 
+# Encoders that need not be told where a token stands.
+KNOW_ORDER = ("lstm", "gru", "rnn", *DOCUMENT_KINDS)
+
+
 class EncoderConfig(Section):
     """From source tokens to the memory that the decoder attends to."""
 
-    kind: Literal["lstm", "gru", "rnn", "convolution", "positions", "transformer"] = Field(
+    kind: Literal["lstm", "gru", "rnn", "convolution", "positions", "transformer", "hierarchical", "hops"] = Field(
         "transformer",
-        description="recurrent (lstm, gru, rnn), convolution, positions (no context), or transformer",
+        description="recurrent (lstm, gru, rnn), convolution, positions (no context), or transformer; for documents: "
+        "hierarchical (GRUs over words, then sentences) or hops (a story, asked several times by its last sentence)",
     )
     width: int | None = Field(None, ge=2, description="width of a state (of one direction, when recurrent)")
     layers: int | None = Field(None, ge=1, description="number of layers")
-    bidirectional: bool = Field(True, description="recurrent: read in both directions")
-    reverse: bool = Field(False, description="recurrent: read the source backwards (Sutskever et al. 2014)")
+    bidirectional: bool = Field(True, description="recurrent, hierarchical: read in both directions")
+    reverse: bool = Field(False, description="recurrent, hierarchical: read backwards (Sutskever et al. 2014)")
     kernel: int = Field(3, ge=1, description="convolution: positions one filter sees (odd)")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
@@ -206,6 +212,7 @@ class ModelConfig(Section):
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     pointer: PointerConfig = Field(default_factory=PointerConfig, description=PointerConfig.__doc__)
+    documents: DocumentsConfig = Field(default_factory=DocumentsConfig, description=DocumentsConfig.__doc__)
     lsh: LshConfig = Field(default_factory=LshConfig, description=LshConfig.__doc__)
     linear: LinearConfig = Field(default_factory=LinearConfig, description=LinearConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)

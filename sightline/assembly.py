@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from sightline.architecture import ModelConfig
+from sightline.architecture import KNOW_ORDER, ModelConfig
 from sightline.attention import scores
 from sightline.attention.clues import (
     Clue,
@@ -19,6 +19,7 @@ from sightline.attention.clues import (
     PositionBias,
 )
 from sightline.attention.hard import OnlineMonotonicAttention, SampledAttention
+from sightline.attention.hierarchical import HierarchicalAttention
 from sightline.attention.latent import (
     ExactAttention,
     ExactJumpsAttention,
@@ -46,6 +47,9 @@ from sightline.decoders import (
     TransformerDecoderLayer,
 )
 from sightline.decoders.base import backward_state, first_state, last_state, mean_state, top_state
+from sightline.document_parts import make_document_encoder
+from sightline.document_settings import DOCUMENT_KINDS
+from sightline.documents import HierarchicalEncoder
 from sightline.encoders import (
     ConvolutionalEncoder,
     Encoder,
@@ -56,6 +60,7 @@ from sightline.encoders import (
 )
 from sightline.errors import SightlineError
 from sightline.heads import pointing_head, taught_head
+from sightline.hops import HopsEncoder
 from sightline.layer_parts import make_feedforward, make_heads, make_self_attention
 from sightline.layers import Embedding
 from sightline.lexical import LexiconOutput, LexiconView
@@ -90,8 +95,7 @@ def embeddings(config: ModelConfig, sizes: Sizes) -> tuple[Embedding, Embedding]
     transformer.
     """
     width = number(config.embedding)
-    recurrent = config.encoder.kind in ("lstm", "gru", "rnn")
-    source_positions = None if recurrent else make_positions(config, width)
+    source_positions = None if config.encoder.kind in KNOW_ORDER else make_positions(config, width)
     target_positions = make_positions(config, width) if config.recipe == "transformer" else None
 
     def make(vocabulary: int, positions: Positions | None) -> Embedding:
@@ -134,9 +138,11 @@ def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True
     return stack
 
 
-def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
+def make_encoder(config: ModelConfig, sizes: Sizes, inputs: int) -> Encoder:
     """The encoder the config names, for embeddings `inputs` wide."""
     encoder, dropout = config.encoder, config.dropout
+    if encoder.kind in DOCUMENT_KINDS:
+        return make_document_encoder(config, sizes, inputs)
     if encoder.kind == "positions":
         return PositionEncoder(inputs)
     layers = number(encoder.layers)
@@ -169,17 +175,21 @@ def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
 
 def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Bridge:
     """How the encoder's end becomes the decoder's beginning; `backward` asks for Bahdanau's choice if there is one."""
-    recurrent = isinstance(encoder, RecurrentEncoder)
-    kind = config.encoder.kind
+    recurrent = isinstance(encoder, RecurrentEncoder | HierarchicalEncoder | HopsEncoder)
+    both = config.encoder.bidirectional and not isinstance(encoder, HopsEncoder)
     width = encoder.width
-    alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
+    alike = isinstance(encoder, RecurrentEncoder) and (encoder.kind, encoder.width, encoder.layers) == (
+        cells.kind,
+        cells.width,
+        cells.layers,
+    )
     summarise: Callable[[Memory], Tensor] | None
     online = config.attention.choice == "online_monotonic" and not (
         config.encoder.bidirectional or config.encoder.reverse
     )
-    if recurrent and online:
+    if isinstance(encoder, RecurrentEncoder) and online:
         summarise = first_state  # the decoder may begin before the source has ended
-    elif recurrent and backward and config.encoder.bidirectional:
+    elif recurrent and backward and both:
         summarise, width = backward_state, encoder.width // 2
     elif alike:
         summarise = None
@@ -198,6 +208,8 @@ def make_attention(
     attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
     clues = make_clues(config, sizes, query_width, key_width, token_width)
+    if config.documents.memory == "words":
+        return HierarchicalAttention(score, make_score(config, query_width, key_width), dropout, clues)
     if attention.choice == "sampled":
         return SampledAttention(score, attention.sample_soft, dropout, clues)
     if attention.choice == "online_monotonic":

@@ -79,7 +79,7 @@ class OneLookEach(Penalty):
     """
 
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
-        words = source_words(memory.mask)
+        words = source_words(memory.tokens)
         return ((1 - received(weights, real)) ** 2 * words).sum(), words.sum()
 
 

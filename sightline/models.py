@@ -81,7 +81,7 @@ class EncoderDecoder(Writer):
 def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Everything the decoder knows of the source goes through one fixed vector (Sutskever et al. 2014)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     decoder, width = config.decoder, number(config.decoder.width)
     if decoder.context == "last" and config.encoder.kind == "positions":
         raise SightlineError(
@@ -99,7 +99,7 @@ def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
 def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Attention before the update, context in the cell and in a maxout output layer (Bahdanau et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = number(config.decoder.width)
     inputs = target.width + read_width(config, encoder)
     cells = CellStack(config.decoder.cell, inputs, encoder.width, width, number(config.decoder.layers), config.dropout)
@@ -118,7 +118,7 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
 def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Attention after the update, an attentional vector, input feeding (Luong et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = number(config.decoder.width)
     feeding = config.decoder.input_feeding
     cells = CellStack(
@@ -143,7 +143,7 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
 def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Multi-head attention in encoder and decoder (Vaswani et al. 2017)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = target.width
     if encoder.width != width:
         raise SightlineError(

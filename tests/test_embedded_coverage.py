@@ -67,7 +67,10 @@ def test_scores_know_what_the_tokens_before_left(update: str) -> None:
         weights: list[float] = []
         for t in range(T):
             if t:  # `read[t]` is what was written after look t - 1
-                left = [moved_by_hand(made, left[s], torch.tensor(weights[s], dtype=torch.float64), read[b, t]) for s in range(S)]
+                left = [
+                    moved_by_hand(made, left[s], torch.tensor(weights[s], dtype=torch.float64), read[b, t])
+                    for s in range(S)
+                ]
             values = []
             for s in range(S):
                 inner = score.query.weight @ queries[b, t] + score.key.weight @ states[b, s]

@@ -71,8 +71,8 @@ class Scored(Tapped):
         """Whether a look depends on the ones before, so that it has to wait for them."""
         return any(clue.remembers for clue in self.clues)
 
-    def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares."""
+    def prepare(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares; for `beside` see `begin`."""
         prepared = {"keys": self.score.prepare(states, mask), "values": states, "mask": mask}
         for clue in self.clues:
             prepared |= clue.prepare(states, mask)

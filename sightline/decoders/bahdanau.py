@@ -67,7 +67,9 @@ class BahdanauDecoder(Decoder):
 
     def start(self, memory: Memory) -> State:
         remembered = self.attention.begin(memory.states, memory.mask, memory.beside())
-        return State(self.attention.prepare(memory.states, memory.mask), {**self.bridge(memory), **remembered})
+        return State(
+            self.attention.prepare(memory.states, memory.mask, memory.beside()), {**self.bridge(memory), **remembered}
+        )
 
     def advance(
         self, projected: Tensor, known: Tensor, state: State, loop: Loop | None = None

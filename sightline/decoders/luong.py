@@ -42,7 +42,7 @@ class LuongDecoder(Decoder):
         own = {**self.bridge(memory), **self.attention.begin(memory.states, memory.mask, memory.beside())}
         if self.input_feeding:
             own = {**own, "fed": torch.zeros_like(own[self.cells.top])}
-        return State(self.attention.prepare(memory.states, memory.mask), own)
+        return State(self.attention.prepare(memory.states, memory.mask, memory.beside()), own)
 
     def look(self, hidden: Tensor, looked: Attended) -> Tensor:
         """Top states `(B, T, n)` and what they saw to attentional vectors `(B, T, n)`."""
