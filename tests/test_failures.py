@@ -202,15 +202,15 @@ def test_typical_words_are_learnt_where_they_tell() -> None:
         (f"the cat sees a dog of number {place}", f"die Katze sieht nun einen Hund mit der Nummer {place}")
         for place in range(120)
     ]
-    learnt = learn(pairs)
+    learnt = learning.learn(pairs)
     assert {"die", "katze", "der"} <= learnt.target_words
     short = [(source, " ".join(target.split()[:3])) for source, target in pairs]
-    assert learn(short).target_words == frozenset()  # no long one to know by
+    assert learning.learn(short).target_words == frozenset()  # no long one to know by
     mixed = [
-        (source, target if place % 20 else " ".join(f"w{place}{part}" for part in range(9)))
+        (source, target if place % 20 else " ".join("qrstuvxyz"[part] * (place + 2) for part in range(9)))
         for place, (source, target) in enumerate(pairs)
     ]
-    assert learn(mixed).target_words == frozenset()  # too many long ones have none
+    assert learning.learn(mixed).target_words == frozenset()  # too many long ones have none
 
 
 def test_words_of_the_sources_language() -> None:
