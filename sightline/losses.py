@@ -184,6 +184,11 @@ class Certainty(Penalty):
         return (torch.xlogy(weights, weights.clamp(min=1e-30)) * real[..., None]).sum(), real.sum()
 
 
+def _alone(value: Tensor) -> Tensor:
+    """What one process has to add is all there is."""
+    return value
+
+
 # Parts of a batch may be at work at once; a lock of a module's own could not be copied with it.
 _PENDING = threading.Lock()
 
@@ -194,10 +199,11 @@ class Reinforce(AttentionLoss):
     A draw is good for what comes at its target and after it. `b` is what a target was worth lately, a moving average
     of log-probabilities which lowers the variance and, because it never knows the draw at hand, changes nothing else.
     All batches of an update see the same one: what they add to it waits until the weights have changed. It waits as a
-    whole number of millionths, so that the order of the parts cannot matter.
+    whole number of millionths, so that the order of the parts cannot matter. Where several ranks train, `pooled` sums
+    up what they add, so that all know the same. What is not a number is left out: the update will be skipped.
     """
 
-    MEMORY, UNIT = 0.9, 1e-6
+    MEMORY, UNIT, MOST = 0.9, 1e-6, 1e15
     baseline: Tensor
     waiting: Tensor
     seen: Tensor | None
@@ -205,6 +211,7 @@ class Reinforce(AttentionLoss):
     def __init__(self, first: float) -> None:
         """`first`: what a target is worth to who knows nothing."""
         super().__init__()
+        self.pooled: Callable[[Tensor], Tensor] = _alone
         self.register_buffer("baseline", torch.tensor([first], dtype=torch.float64))
         self.register_buffer("waiting", torch.zeros(2, dtype=torch.long))  # a sum in units, and its count
         self.register_buffer("seen", None, persistent=False)  # the weights that `waiting` belongs to
@@ -222,9 +229,11 @@ class Reinforce(AttentionLoss):
         baseline = self.settled(weights)
         gains = (rewards - baseline) * real
         to_come = gains.flip(1).cumsum(1).flip(1)
-        told = round(float((rewards * real).sum()) / self.UNIT)
+        worth = float((rewards * real).sum()) / self.UNIT
+        told = (round(worth), int(real.sum())) if abs(worth) < self.MOST else (0, 0)
+        added = self.pooled(torch.tensor(told, device=self.waiting.device))
         with _PENDING:
-            self.waiting += torch.tensor([told, int(real.sum())], device=self.waiting.device)
+            self.waiting += added
         return -(to_come * log_chances * real).sum(), real.sum()
 
     def settled(self, weights: Tensor) -> float:
