@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from sightline.architecture import ModelConfig
 from sightline.choices import check_choice
 from sightline.copy_settings import check_copying
+from sightline.document_settings import check_documents
 from sightline.efficient import check_efficient
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
@@ -39,6 +40,9 @@ class TextConfig(Section):
         None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 4 an entry or more"
     )
     symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
+    sentence_marker: str | None = Field(
+        None, description="documents: the word that stands between the sentences of a line, such as '|||'; one token"
+    )
     normalization: Literal["nfc", "nfkc", "none"] = Field("nfc", description="Unicode normal form of all text")
     lowercase: bool = Field(False, description="lower-case all text")
 
@@ -186,6 +190,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     check_copying(config.model, where)
     check_choice(config.model, where)
     check_efficient(config.model, where)
+    check_documents(config, where)
     return config
 
 
