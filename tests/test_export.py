@@ -48,7 +48,15 @@ def exported(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_an_export_holds(exported: Path, trained: Any) -> None:
     names = {path.name for path in exported.iterdir()}
-    assert names == {"model.bin", "config.json", "shared_vocabulary.json", "config.yaml", "joint.vocab", "README.md"}
+    assert names == {
+        "model.bin",
+        "config.json",
+        "shared_vocabulary.json",
+        "config.yaml",
+        "joint.vocab",
+        "README.md",
+        "expectations.json",
+    }
     assert is_export(exported)
     assert not is_export(trained("transformer"))
     card = (exported / "README.md").read_text()
