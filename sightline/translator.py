@@ -27,11 +27,6 @@ from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room, read_wishes
 
-CHOOSE_HEAD = (
-    "choose a head of the model (`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best by given "
-    "links; or set layer and head under alignment in its config.yaml) and export it again"
-)
-NO_HEAD = f"this export has no alignment to show, since its model had no head chosen: {CHOOSE_HEAD}"
 NO_SOURCE = (
     "a language model has nothing to translate: `sightline generate` writes with it, and `sightline evaluate --text` "
     "and `sightline score --text` tell how probable a text is"
@@ -146,8 +141,6 @@ class Translator:
         """Refuses a model that has no alignment to show."""
         if not has_attention(self.config.model):
             raise SightlineError(f"{self.files.path}: {NO_ATTENTION}")
-        if not self.engines.aligns(self.config.alignment):
-            raise SightlineError(f"{self.files.path}: {NO_HEAD}")
 
     def force(self, pairs: Sequence[tuple[str, str | list[int]]]) -> list[Forced]:
         """What the model sees of pairs whose targets are given, as text or as ids: all its layers and heads."""
@@ -289,8 +282,6 @@ class Translator:
         if all(hypothesis.weights is not None for _, hypothesis in found):
             seen = [self._seen(one, hypothesis) for one, hypothesis in found]
             alignment = AlignmentConfig(layer=0, head=0, reading=self.config.alignment.reading)
-        elif not self.engines.aligns(self.config.alignment):
-            return [one for one, _ in found]
         else:
             seen = self.force([(one.source, one.ids) for one, _ in found])
             alignment = self.config.alignment
