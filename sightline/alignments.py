@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sightline import links, metrics
+from sightline.bundled_models import check_own
 from sightline.config import AlignmentConfig
 from sightline.data import Pair
 from sightline.errors import SightlineError
@@ -32,13 +33,14 @@ def align_corpus(
 
     The names are those of the files, for errors: lines that are too long are refused before the first comes out.
     """
-    pairs = [Pair(one, "") if isinstance(one, str) else one for one in given]
+    pairs = [one for one in given if isinstance(one, Pair)]
+    lines = [one for one in given if isinstance(one, str)]
     translator.check_pairs(pairs, source_name, target_name)
+    translator.check_lines(lines, source_name)
     for start in range(0, len(pairs), SENTENCES_AT_ONCE):
-        chunk: list[tuple[str, str | list[int]]] = [*pairs[start : start + SENTENCES_AT_ONCE]]
-        if isinstance(given[start], str):
-            chunk = [(one.source, one.ids) for one in translator.stream([source for source, _ in chunk])]
-        yield from translator.force(chunk)
+        yield from translator.force(pairs[start : start + SENTENCES_AT_ONCE])
+    for start in range(0, len(lines), SENTENCES_AT_ONCE):
+        yield from translator.look(lines[start : start + SENTENCES_AT_ONCE])
 
 
 class Gold:
@@ -81,6 +83,7 @@ def choose_head(translator: Translator, seen: list[Forced], gold: Gold) -> tuple
 
     Returns the translator with its new choice, and a line to print.
     """
+    check_own(translator.files.path)
     choice, rate = links.best_head([forced.sentence for forced in seen], gold.error_rate)
     kept = translator.aligning_by(AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading))
     save_config(translator.files.path, kept.config)

@@ -267,6 +267,18 @@ def recipes() -> None:
         print(f"{name:<12} {description}")
 
 
+@app.command()
+def models() -> None:
+    """List the models that come with Sightline: their names do wherever a model folder does."""
+    from sightline.bundled_models import bundled_models, title
+
+    found = bundled_models()
+    if not found:
+        say("no models come with this install: `sightline train` makes one")
+    for name, folder in found.items():
+        print(f"{name:<12} {title(folder)}")
+
+
 @app.command("config")
 def show_config(
     recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong, transformer or lm.", metavar="RECIPE")],

@@ -69,6 +69,14 @@ def translate(
     repetition_penalty: Annotated[float | None, option("Above 1: tokens written before are avoided.", CONTROL)] = None,
     min_length: Annotated[int | None, option("Fewest tokens of a translation.", CONTROL)] = None,
     max_length: Annotated[int | None, option("Most tokens of a translation.", CONTROL)] = None,
+    split: Annotated[
+        bool | None,
+        option(
+            "Translate the sentences of a line one by one (default: as the model's config.yaml says).",
+            STRATEGY,
+            "--split/--no-split",
+        ),
+    ] = None,
     check: Annotated[bool, option("Look for them, and tell them in what --json prints.", QUALITY, "--check")] = False,
     retry: Annotated[
         bool, option("Translate such lines once more with safer settings; both are kept.", QUALITY, "--retry")
@@ -131,6 +139,8 @@ def translate(
     loading: dict[str, Any] = {"engine": engine, "compute": compute}
     if no_shortlist:
         loading["shortlist"] = False
+    if split is not None:
+        loading["split"] = split
     sharding = Sharding(workers, shard_lines, cluster)
     if live:
         _live(model, file, output, options, loading, plain=not (as_json or align or n_best > 1))

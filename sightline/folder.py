@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from sightline import __version__
+from sightline.bundled_models import told_names
 from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
 from sightline.errors import SightlineError
 from sightline.files import check_folder, sha256, write_text
@@ -152,7 +153,8 @@ def read_config(folder: Path) -> RunConfig:
     """Reads and checks `config.yaml`: the format's version and the tokenizers' digests."""
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "no such folder"
-        raise SightlineError(f"{folder}: {what}; name a model folder, as `sightline train --output` makes one")
+        named = "name a model folder, as `sightline train --output` makes one"
+        raise SightlineError(f"{folder}: {what}; {named}{told_names()}")
     path = folder / CONFIG
     if not path.is_file():
         below = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))

@@ -12,9 +12,10 @@ from typing import Any
 from sightline.engines.base import Task
 from sightline.errors import SightlineError, nearest
 from sightline.hypothesis import Request
+from sightline.search_options import search_options
 from sightline.streams import text_parts
 from sightline.text import EOS
-from sightline.translator import Translator, search_options
+from sightline.translator import Translator
 from sightline.wishes import Wishes
 
 NOTHING = (EOS,)

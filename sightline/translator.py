@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
 from sightline import links
+from sightline.bundled_models import locate
 from sightline.config import AlignmentConfig, RunConfig
 from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
-from sightline.errors import SightlineError, nearest
+from sightline.errors import SightlineError
 from sightline.folder import ModelFiles, open_files
 from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.limits import most_tokens
+from sightline.search_options import search_options
+from sightline.sentences import Part, Preparation, preparation, unprepared
 from sightline.streams import text_parts
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
-from sightline.wishes import NAMES, Wishes, no_room, read_wishes
+from sightline.wishes import Wishes, no_room, read_wishes
 
 NO_SOURCE = (
     "a language model has nothing to translate: `sightline generate` writes with it, and `sightline evaluate --text` "
@@ -38,10 +42,10 @@ LINES_AT_ONCE, LINES_OF_LIST = 2_000, 20_000
 
 @dataclass(frozen=True)
 class _Place:
-    """Where lines come from: a file's name, and the number of the first."""
+    """Where lines come from: a file's name, and their numbers in it."""
 
     name: str
-    first: int
+    numbers: Sequence[int]
 
 
 class Translator:
@@ -83,7 +87,16 @@ class Translator:
         """
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align=False, token_scores=False)
-        encoded, failure = self._encode([text], _Place("text", 1))
+        for part in self._parts([text], [1], wishes)[0] if self.preparation else [Part("", text, text)]:
+            if part.gap:
+                yield part.gap
+            if part.told is None:
+                yield part.text
+            for shown in () if part.told is None else self._live(part.told, wishes, task):
+                yield shown.upper() if part.large else shown
+
+    def _live(self, text: str, wishes: Wishes, task: Task) -> Iterator[str]:
+        encoded, failure = self._encode([text], _Place("text", [1]))
         if failure is not None:
             raise failure
         if len(encoded[0]) == 1:
@@ -112,12 +125,14 @@ class Translator:
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align, token_scores)
         for chunk in _chunks(lines, LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
-            yield from self._chunk(chunk, wishes, task, _Place(name, first), watch)
+            place = _Place(name, range(first, first + len(chunk)))
+            yield from (self._prepared if self.preparation else self._chunk)(chunk, wishes, task, place, watch)
             first += len(chunk)
 
     def check_lines(self, lines: Sequence[str], name: str) -> None:
-        """Refuses source lines that are too long, by their file and number."""
-        self.check_pairs([(line, "") for line in lines], name, "")
+        """Refuses source lines that are too long, by their file and number; none is where sentences are split."""
+        if not self.config.search.split_sentences:
+            self.check_pairs([(line, "") for line in lines], name, "")
 
     def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str, first: int = 1) -> None:
         """Refuses lines that are too long, by their file and number, counted from `first`."""
@@ -128,7 +143,9 @@ class Translator:
             _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
 
     def refusal(self, line: str) -> str | None:
-        """Why a source line cannot be translated: it is too long. None when it can."""
+        """Why a source line cannot be translated: it is too long. None when it can, or can in parts."""
+        if self.config.search.split_sentences:
+            return None
         most, _ = self._most_tokens()
         return _too_long(self.files.tokenizers.source.encode(line), most)
 
@@ -146,10 +163,40 @@ class Translator:
         """What the model sees of pairs whose targets are given, as text or as ids: all its layers and heads."""
         return self.engines.inside().force(pairs)
 
+    def look(self, lines: Sequence[str]) -> list[Forced]:
+        """What the model sees of lines and its own translations of them: all its layers and heads."""
+        parts = self._parts(lines, range(1, len(lines) + 1), Wishes())
+        plain = Translator(replace(self.files, config=unprepared(self.config)), self.engines)
+        told = [part.told for each in parts for part in each if part.told is not None]
+        seen = iter(self.force([(one.source, one.ids) for one in plain.stream(told)]))
+        if self.preparation is None:
+            return list(seen)
+        from sightline.whole_lines import joined_forced
+
+        every = [[None if part.told is None else next(seen) for part in each] for each in parts]
+        return [
+            joined_forced(each, of_parts, self.files.tokenizers) for each, of_parts in zip(parts, every, strict=True)
+        ]
+
     def aligning_by(self, alignment: AlignmentConfig) -> Translator:
         """The same model with another choice of the weights that tell its alignment."""
         config = self.config.model_copy(update={"alignment": alignment})
         return Translator(replace(self.files, config=config), self.engines)
+
+    @cached_property
+    def preparation(self) -> Preparation | None:
+        """How lines are prepared; None when they are translated as they are."""
+        tokenizer = self.files.tokenizers.source
+        return preparation(self.config, self._most_tokens()[0], lambda text: len(tokenizer.encode(text)))
+
+    def _parts(self, lines: Sequence[str], numbers: Sequence[int], wishes: Wishes) -> list[list[Part]]:
+        """The parts of each line; one whose translation begins as someone wishes is left whole."""
+        return [
+            [Part("", line, line)]
+            if self.preparation is None or wishes.begins(number)
+            else self.preparation.parts(line)
+            for number, line in zip(numbers, lines, strict=True)
+        ]
 
     def _most_tokens(self) -> tuple[int, int]:
         """The longest source and target, end symbols not counted: by the configuration, and by the model's parts."""
@@ -171,6 +218,27 @@ class Translator:
         self.engines.for_task(told if len(self.engines.names()) > 1 else replace(told, requests=(wishes.most,)))
         return task
 
+    def _prepared(
+        self, lines: list[str], wishes: Wishes, task: Task, place: _Place, watch: Watch
+    ) -> Iterator[Translation]:
+        """Translations of lines by way of those of their parts."""
+        from sightline.whole_lines import joined, spread
+
+        parts = self._parts(lines, place.numbers, wishes)
+        work = [
+            (number, part.told)
+            for number, each in zip(place.numbers, parts, strict=True)
+            for part in each
+            if part.told is not None
+        ]
+        numbers = [number for number, _ in work]
+        told, watch = [text for _, text in work], spread(watch, len(lines), len(work))
+        made = self._chunk(told, wishes, task, _Place(place.name, numbers), watch)
+        empty = _nothing("", task, wishes)
+        for line, each in zip(lines, parts, strict=True):
+            of_parts = [None if part.told is None else next(made) for part in each]
+            yield joined(line, each, of_parts, self.files.tokenizers, empty)
+
     def _chunk(
         self, lines: list[str], wishes: Wishes, task: Task, place: _Place, watch: Watch
     ) -> Iterator[Translation]:
@@ -181,17 +249,14 @@ class Translator:
         work = [(lines[index], encoded[index]) for index in full]
         requests: tuple[Request, ...] = ()
         if wishes.of_sentences:
-            asked = [(place.first + index, lines[index], encoded[index]) for index in full]
+            asked = [(place.numbers[index], lines[index], encoded[index]) for index in full]
             requests = self._requests(asked, wishes, task, place.name)
         made = self._made(work, wishes, replace(task, requests=requests), watch)
         if wishes.checks:
             made = self._checked(made, work, wishes, replace(task, requests=requests))
         done = dict(zip(full, made, strict=True))
-        # All lines' records have the same fields, also of those without a word.
-        fields: dict[str, Any] = {"flags": []} if wishes.checks else {}
-        fields |= {"terms": []} if wishes.glossary else {}
         for index in range(len(encoded)):
-            yield done.get(index) or replace(nothing(lines[index], task.align), **fields)
+            yield done.get(index) or _nothing(lines[index], task, wishes)
         if failure is not None:
             raise failure
 
@@ -253,7 +318,7 @@ class Translator:
         """Ids with their end symbols of the lines before the first that is too long, and what is wrong with that."""
         most, _ = self._most_tokens()
         encoded: list[list[int]] = []
-        for number, line in enumerate(lines, place.first):
+        for number, line in zip(place.numbers, lines, strict=True):
             ids = self.files.tokenizers.opened(line).source.encode(line)
             try:
                 _check_length(ids, most, f"{place.name}, line {number}")
@@ -316,18 +381,30 @@ def load(
     engine: str = AUTO,
     compute: str | None = None,
     shortlist: bool = True,
+    split: bool | None = None,
 ) -> Translator:
-    """Loads a model folder.
+    """Loads a model folder, or a model that comes with Sightline by its name.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
     the fastest that can do what it is asked. `compute` is the type to compute in (default: float32, or what an
     export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical shortlist
-    that an export may have.
+    that an export may have. `split`: whether to translate the sentences of a line one by one (default: as the model's
+    configuration says).
     """
-    files = open_files(Path(folder))
+    files = open_files(locate(folder))
+    if split is not None:
+        search = files.config.search.model_copy(update={"split_sentences": split})
+        files = replace(files, config=files.config.model_copy(update={"search": search}))
     engines = Engines(files, engine, device, compute, shortlist)
     engines.first()
     return Translator(files, engines)
+
+
+def _nothing(line: str, task: Task, wishes: Wishes) -> Translation:
+    """The translation of a line that holds nothing; its record has the same fields as those of others."""
+    fields: dict[str, Any] = {"flags": []} if wishes.checks else {}
+    fields |= {"terms": []} if wishes.glossary else {}
+    return replace(nothing(line, task.align), **fields)
 
 
 def _for_engine(task: Task) -> Task:
@@ -336,28 +413,6 @@ def _for_engine(task: Task) -> Task:
     if options.strategy != "mbr" or options.sampled:
         return task
     return replace(task, options=replace(options, strategy="beam", n_best=options.beam))
-
-
-def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
-    """The search section with the caller's options on top, and no longer than the model's parts can write."""
-    fields = SearchOptions.__dataclass_fields__
-    for name in options:
-        if name not in fields:
-            raise SightlineError(
-                f"unknown option '{name}' for translating; {nearest(name, ['align', *fields, *NAMES])}"
-            )
-    chosen = {name: value for name, value in config.search.model_dump().items() if name in fields}
-    chosen |= {name: value for name, value in options.items() if value is not None}
-    strategy = chosen.get("strategy")
-    if strategy == "greedy":
-        SearchOptions(**chosen)  # tells what greedy search cannot do by its own name
-        # The rest is the same by another name, which every engine knows.
-        chosen |= {"strategy": "beam", "beam": 1}
-    elif strategy in (None, "beam", "mbr") and 1 <= chosen["beam"] < chosen.get("n_best", 1):
-        chosen["beam"] = chosen["n_best"]
-    _, most = most_tokens(config.model)
-    chosen["max_length"] = min(most, chosen.get("max_length", most))
-    return SearchOptions(**chosen)
 
 
 def _check_length(ids: list[int], most: int, where: str) -> None:

@@ -52,6 +52,10 @@ class Wishes:
         """Whether signs of bad translations are looked for."""
         return self.check or self.retry
 
+    def begins(self, number: int) -> bool:
+        """Whether it is said how the translation of line `number`, counted from 1, begins."""
+        return bool(self.prefix or "".join(self.prefixes[number - 1 : number]))
+
     def request(self, line: str, number: int, tokenizer: Tokenizer) -> Request:
         """What line `number`, counted from 1, is asked for, in the target `tokenizer`'s ids."""
         prefix = tuple(tokenizer.encode(self._prefix(number)))
