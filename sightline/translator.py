@@ -87,13 +87,13 @@ class Translator:
         """
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align=False, token_scores=False)
-        for part in self._parts([text], [1], wishes)[0] if self.preparation else [Part("", text, text)]:
-            if part.gap:
-                yield part.gap
-            if part.told is None:
-                yield part.text
-            for shown in () if part.told is None else self._live(part.told, wishes, task):
-                yield shown.upper() if part.large else shown
+        begun = False
+        for part in self._parts([text], [1], wishes)[0]:
+            # A part of which nothing comes has no space before it either.
+            gap = part.gap if begun else ""
+            for shown in [part.text] if part.told is None else self._live(part.told, wishes, task):
+                yield gap + (shown.upper() if part.large else shown)
+                begun, gap = True, ""
 
     def _live(self, text: str, wishes: Wishes, task: Task) -> Iterator[str]:
         encoded, failure = self._encode([text], _Place("text", [1]))
@@ -168,14 +168,18 @@ class Translator:
         parts = self._parts(lines, range(1, len(lines) + 1), Wishes())
         plain = Translator(replace(self.files, config=unprepared(self.config)), self.engines)
         told = [part.told for each in parts for part in each if part.told is not None]
-        seen = iter(self.force([(one.source, one.ids) for one in plain.stream(told)]))
+        seen = self.force([(one.source, one.ids) for one in plain.stream(told)])
         if self.preparation is None:
-            return list(seen)
+            return seen
         from sightline.whole_lines import joined_forced
 
-        every = [[None if part.told is None else next(seen) for part in each] for each in parts]
+        # A line of which all is copied has as many layers and heads as others, all blank.
+        heads = [len(layer) for layer in (seen or self.force([("", "")]))[0].sentence.layers]
+        rest = iter(seen)
+        every = [[None if part.told is None else next(rest) for part in each] for each in parts]
         return [
-            joined_forced(each, of_parts, self.files.tokenizers) for each, of_parts in zip(parts, every, strict=True)
+            joined_forced(each, of_parts, self.files.tokenizers, heads)
+            for each, of_parts in zip(parts, every, strict=True)
         ]
 
     def aligning_by(self, alignment: AlignmentConfig) -> Translator:

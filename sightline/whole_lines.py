@@ -154,8 +154,13 @@ def _aligned(parts: Sequence[Part], made: Sequence[Translation | None], tokenize
     }
 
 
-def joined_forced(parts: Sequence[Part], seen: Sequence[Forced | None], tokenizers: Tokenizers) -> Forced:
-    """What a model saw of a line, of what it saw of its parts: their weights as blocks along the diagonal."""
+def joined_forced(
+    parts: Sequence[Part], seen: Sequence[Forced | None], tokenizers: Tokenizers, heads: Sequence[int]
+) -> Forced:
+    """What a model saw of a line, of what it saw of its parts: their weights as blocks along the diagonal.
+
+    `heads`: how many each of its layers has.
+    """
     sources, targets = _Words(), _Words()
     rows, columns = [0], [0]
     target_owners: list[int] = []
@@ -178,10 +183,9 @@ def joined_forced(parts: Sequence[Part], seen: Sequence[Forced | None], tokenize
         rows.append(len(target_owners))
         columns.append(len(source_owners))
     real = [one for one in seen if one is not None]
-    heads = [len(layer) for layer in real[0].sentence.layers] if real else []
     layers = []
     for number, count in enumerate(heads):
-        whole = np.zeros((count, rows[-1], columns[-1]))
+        whole = np.zeros((count, max(rows[-1], 1), max(columns[-1], 1)))
         for place, one in enumerate(seen):
             if one is not None:
                 block = one.sentence.layers[number]

@@ -171,6 +171,20 @@ def test_looking_inside_a_line(splitting: Translator, trained: Any) -> None:
     assert found.token_log_probs == [value for one in alone for value in one.token_log_probs]
 
 
+def test_looking_at_lines_of_which_nothing_is_translated(trained: Any) -> None:
+    translator = sightline.load(trained("transformer"))
+    search = translator.config.search.model_copy(update={"copy_symbols": True})
+    config = translator.config.model_copy(update={"search": search})
+    copying = Translator(replace(translator.files, config=config), translator.engines)
+    for lines in (["42 !", ""], ["", "42 !", "a b"]):
+        found = dict(zip(lines, copying.look(lines), strict=True))
+        assert (found["42 !"].source_words, found["42 !"].target_words) == (["42", "!"], ["42", "!"])
+        assert found[""].target_words == []
+        for line in ("42 !", ""):
+            assert read_alignment(found[line], config.alignment) == set()
+    assert read_alignment(found["a b"], config.alignment) == {(0, 0), (1, 1)}
+
+
 def test_several_translations_of_a_line(splitting: Translator, trained: Any) -> None:
     """The second of a line is made of the second of each sentence, and so on."""
     found = splitting.translate(LINE, n_best=3)
