@@ -86,7 +86,7 @@ def test_a_model_folder_goes_before_a_bundled_one(named: Path, trained: Any, tmp
         assert bundled_models.locate(other) == Path(other)
     (tmp_path / "de-en" / "forward").mkdir(parents=True)
     (tmp_path / "de-en" / "forward" / "config.yaml").write_text("")
-    with pytest.raises(SightlineError, match="not a model folder: .* did you mean de-en/forward"):
+    with pytest.raises(SightlineError, match=r"not a model folder: .* did you mean de-en/forward"):
         sightline.load("de-en")
 
 
