@@ -18,6 +18,7 @@ from sightline.plot import png as write_png
 from sightline.plot import save
 from sightline.plot import svg as svg_text
 from sightline.translator import Translator
+from sightline.whole_lines import joined_forced
 
 # Sentences that are read together; the weights of a whole corpus would not fit in memory.
 SENTENCES_AT_ONCE = 200
@@ -40,7 +41,25 @@ def align_corpus(
     for start in range(0, len(pairs), SENTENCES_AT_ONCE):
         yield from translator.force(pairs[start : start + SENTENCES_AT_ONCE])
     for start in range(0, len(lines), SENTENCES_AT_ONCE):
-        yield from translator.look(lines[start : start + SENTENCES_AT_ONCE])
+        yield from look(translator, lines[start : start + SENTENCES_AT_ONCE])
+
+
+def look(translator: Translator, lines: Sequence[str]) -> list[Forced]:
+    """What the model sees of lines and its own translations of them, of a line in parts part by part."""
+    plan = translator.plan(align=False, token_scores=False)
+    asked = [plan.read(line, number) for number, line in enumerate(lines, 1)]
+    every = translator.translated([part for one in asked for part in one.every], plan)
+    seen = translator.force([(one.source, one.ids) for one in every])
+    if not any(one.parts for one in asked):
+        return seen
+    # A line of which all is copied has as many layers and heads as others, all blank.
+    heads = [len(layer) for layer in (seen or translator.force([("", "")]))[0].sentence.layers]
+    rest = iter(seen)
+    result = []
+    for one in asked:
+        of_parts = [(part, None if own is None else next(rest)) for part, own in one.parts]
+        result.append(joined_forced(of_parts, translator.files.tokenizers, heads) if of_parts else next(rest))
+    return result
 
 
 class Gold:

@@ -6,6 +6,7 @@ Shapes: B sentences, S source positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -69,7 +70,8 @@ class EncoderDecoder(Writer):
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
         source = self.source(batch)
-        return self.encoder(self.source_embedding(self.output.known_source(source.ids)), source.mask)
+        known = replace(source, ids=self.output.known_source(source.ids))
+        return self.encoder.read(self.source_embedding, known)
 
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
@@ -79,7 +81,7 @@ class EncoderDecoder(Writer):
 def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Everything the decoder knows of the source goes through one fixed vector (Sutskever et al. 2014)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     decoder, width = config.decoder, number(config.decoder.width)
     if decoder.context == "last" and config.encoder.kind == "positions":
         raise SightlineError(
@@ -97,14 +99,14 @@ def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
 def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Attention before the update, context in the cell and in a maxout output layer (Bahdanau et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = number(config.decoder.width)
     inputs = target.width + read_width(config, encoder)
     cells = CellStack(config.decoder.cell, inputs, encoder.width, width, number(config.decoder.layers), config.dropout)
     decoder = BahdanauDecoder(
         cells,
         make_bridge(config, encoder, cells, backward=True),
-        make_attention(config, width, encoder.width),
+        make_attention(config, sizes, width, encoder.width, target.width),
         Readout(width, inputs, encoder.width, target.width),
         target.width,
         config.decoder.readout_state,
@@ -116,7 +118,7 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
 def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Attention after the update, an attentional vector, input feeding (Luong et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = number(config.decoder.width)
     feeding = config.decoder.input_feeding
     cells = CellStack(
@@ -130,10 +132,10 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     bridge = make_bridge(config, encoder, cells)
     decoder: Decoder
     if config.attention.choice in SUMMED:
-        summed = make_latent_attention(config, width, encoder.width)
+        summed = make_latent_attention(config, sizes, width, encoder.width)
         decoder = LatentDecoder(cells, bridge, summed, encoder.width, config.dropout)
     else:
-        attention = make_attention(config, width, encoder.width)
+        attention = make_attention(config, sizes, width, encoder.width, target.width)
         decoder = LuongDecoder(cells, bridge, attention, encoder.width, feeding, config.dropout)
     return _put_together(config, sizes, source, target, encoder, decoder)
 
@@ -141,7 +143,7 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
 def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     """Multi-head attention in encoder and decoder (Vaswani et al. 2017)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = target.width
     if encoder.width != width:
         raise SightlineError(
@@ -157,7 +159,7 @@ def _put_together(
 ) -> EncoderDecoder:
     """The model of these parts, with the output layer and the losses that the config asks for."""
     output = make_output(config, sizes, decoder.width, encoder, target)
-    losses = make_losses(config, sizes.target, encoder.width)
+    losses = make_losses(config, sizes.target, encoder.width, decoder)
     return EncoderDecoder(source, target, encoder, decoder, output, losses=losses)
 
 

@@ -101,12 +101,6 @@ def preparation(config: RunConfig, most: int, tokens: Callable[[str], int]) -> P
     return Preparation(*habits, config.data.source_language or "en", most, tokens) if any(habits) else None
 
 
-def unprepared(config: RunConfig) -> RunConfig:
-    """The configuration of the same model, which takes every line as it is."""
-    habits = {"split_sentences": False, "copy_symbols": False, "fold_capitals": False}
-    return config.model_copy(update={"search": config.search.model_copy(update=habits)})
-
-
 def sentence_spans(line: str, language: str) -> list[Span]:
     """Where the sentences of a line begin and end; all of it is in one of them. They end at white space only."""
     if not _MAY_END.search(line):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sightline import links
 from sightline.folder import Tokenizers
 from sightline.forced import Forced
+from sightline.later import NO_SIGHT, SCORES, Sight
 from sightline.sentences import Part
 from sightline.text import EOS
 from sightline.translation import Translation
@@ -40,24 +41,19 @@ class _Words:
 
 
 def joined(
-    line: str, parts: Sequence[Part], made: Sequence[Translation | None], tokenizers: Tokenizers, empty: Translation
+    parts: Sequence[Part], made: Sequence[Translation | None], tokenizers: Tokenizers, empty: Translation
 ) -> Translation:
     """The translation of a line, of those of its parts (None for a part that is copied).
 
-    `empty` is what becomes of a line that holds nothing, with all fields that were asked for.
+    `empty` is what becomes of the line if it holds nothing, with all fields that were asked for. What the parts leave
+    for later, the whole line does too.
     """
-    if not parts:
-        return replace(empty, source=line)
-    if len(parts) == 1 and made[0] is not None and not parts[0].large:
-        return replace(made[0], source=line)
-    one = _joined_once(line, parts, made, tokenizers, empty)
+    one = _joined_once(parts, made, tokenizers, empty)
     count = max((1 + len(each.others) for each in made if each is not None), default=1)
-    others = [
-        _joined_once(line, parts, [_of_rank(each, rank) for each in made], tokenizers, empty)
-        for rank in range(1, count)
-    ]
-    first, retry = (_attempt(line, parts, made, tokenizers, empty, name) for name in ("first", "retry"))
-    return replace(one, others=others, first=first, retry=retry)
+    ranks = ([_of_rank(each, rank) for each in made] for rank in range(1, count))
+    others = [_joined_once(parts, of_rank, tokenizers, empty) for of_rank in ranks]
+    first, retry = (_attempt(parts, made, tokenizers, empty, name) for name in ("first", "retry"))
+    return one.changed(others=others, first=first, retry=retry)
 
 
 def _of_rank(one: Translation | None, rank: int) -> Translation | None:
@@ -66,22 +62,17 @@ def _of_rank(one: Translation | None, rank: int) -> Translation | None:
 
 
 def _attempt(
-    line: str,
-    parts: Sequence[Part],
-    made: Sequence[Translation | None],
-    tokenizers: Tokenizers,
-    empty: Translation,
-    name: str,
+    parts: Sequence[Part], made: Sequence[Translation | None], tokenizers: Tokenizers, empty: Translation, name: str
 ) -> Translation | None:
     """The line with another attempt at those parts that had one; None if none had."""
     other = [getattr(each, name) or each if each is not None else None for each in made]
     if all(one is each for one, each in zip(other, made, strict=True)):
         return None
-    return _joined_once(line, parts, other, tokenizers, empty)
+    return _joined_once(parts, other, tokenizers, empty)
 
 
 def _joined_once(
-    line: str, parts: Sequence[Part], made: Sequence[Translation | None], tokenizers: Tokenizers, empty: Translation
+    parts: Sequence[Part], made: Sequence[Translation | None], tokenizers: Tokenizers, empty: Translation
 ) -> Translation:
     text = ""
     for part, one in zip(parts, made, strict=True):
@@ -94,27 +85,29 @@ def _joined_once(
         if number and translated[number - 1].finished:
             ids.append(EOS)
         ids += one.ids
-    values: dict[str, Any] = {}
-    if empty.links is not None and not any(one.links is None for one in translated):
-        values = _aligned(parts, made, tokenizers)
-    elif empty.links is not None and translated:
-        values = {"links": None}
-    if empty.terms is not None:
-        values["terms"] = [term for one in translated for term in one.terms or ()]
-    if empty.flags is not None:
-        values["flags"] = [flag for one in translated for flag in one.flags or ()]
-    return replace(
-        empty,
-        source=line,
+    lists = {
+        name: [item for one in translated for item in getattr(one, name) or ()]
+        for name in ("terms", "required", "flags")
+        if getattr(empty, name) is not None
+    }
+    whole = empty.changed(
         text=text,
-        score=math.fsum(one.score for one in translated) / max(len(translated), 1),
-        log_prob=math.fsum(one.log_prob for one in translated),
         ids=ids,
         tokens=tokenizers.target.names(ids),
-        token_log_probs=[value for one in translated for value in one.token_log_probs],
         finished=all(one.finished for one in translated),
-        **values,
+        **lists,
     )
+    aligned = empty.links is not None
+    return whole.with_later(
+        {SCORES: partial(_scores, translated), Sight._fields: partial(_sight, parts, made, tokenizers, aligned)}
+    )
+
+
+def _scores(translated: Sequence[Translation]) -> tuple[float, float, list[float]]:
+    """The mean score, the log-probability of all, and those of the tokens and ends."""
+    score = math.fsum(one.score for one in translated) / max(len(translated), 1)
+    values = [value for one in translated for value in one.token_log_probs]
+    return score, math.fsum(one.log_prob for one in translated), values
 
 
 def _text(part: Part, one: Translation | None) -> str:
@@ -123,8 +116,10 @@ def _text(part: Part, one: Translation | None) -> str:
     return one.text.upper() if part.large else one.text
 
 
-def _aligned(parts: Sequence[Part], made: Sequence[Translation | None], tokenizers: Tokenizers) -> dict[str, Any]:
+def _sight(parts: Sequence[Part], made: Sequence[Translation | None], tokenizers: Tokenizers, aligned: bool) -> Sight:
     """Words, links and weights of the whole line. The model never looked at what was copied: it has no links."""
+    if not aligned or any(one is not None and one.links is None for one in made):
+        return NO_SIGHT
     sources, targets = _Words(), _Words()
     found: links.Links = set()
     blocks: list[tuple[int, int, NDArray[np.float64]]] = []
@@ -146,26 +141,19 @@ def _aligned(parts: Sequence[Part], made: Sequence[Translation | None], tokenize
         weights[row : row + block.shape[0], column : column + block.shape[1]] += block
         looked[row : row + block.shape[0]] += 1
     weights /= np.maximum(looked, 1)[:, None]  # two parts of one word: their mean, as of a word's pieces
-    return {
-        "words": targets.every,
-        "source_words": sources.every,
-        "links": sorted(found),
-        "weights": weights if blocks else None,
-    }
+    return Sight(targets.every, sources.every, sorted(found), weights if blocks else None)
 
 
-def joined_forced(
-    parts: Sequence[Part], seen: Sequence[Forced | None], tokenizers: Tokenizers, heads: Sequence[int]
-) -> Forced:
-    """What a model saw of a line, of what it saw of its parts: their weights as blocks along the diagonal.
+def joined_forced(parts: Sequence[tuple[Part, Forced | None]], tokenizers: Tokenizers, heads: Sequence[int]) -> Forced:
+    """What a model saw of a line, of what it saw of its parts (None of what was copied).
 
-    `heads`: how many each of its layers has.
+    Their weights are blocks along the diagonal. `heads`: how many each of its layers has.
     """
     sources, targets = _Words(), _Words()
     rows, columns = [0], [0]
     target_owners: list[int] = []
     source_owners: list[int] = []
-    for part, one in zip(parts, seen, strict=True):
+    for part, one in parts:
         own, copied = tokenizers.source.normalise(part.text).split(), part.text.split()
         source_words = own if one is None or len(own) == len(one.source_words) else one.source_words
         target_words = copied if one is None else one.target_words
@@ -182,11 +170,11 @@ def joined_forced(
         source_owners += [*(_shifted(owners[1], column)), -1]
         rows.append(len(target_owners))
         columns.append(len(source_owners))
-    real = [one for one in seen if one is not None]
+    real = [one for _, one in parts if one is not None]
     layers = []
     for number, count in enumerate(heads):
         whole = np.zeros((count, max(rows[-1], 1), max(columns[-1], 1)))
-        for place, one in enumerate(seen):
+        for place, (_, one) in enumerate(parts):
             if one is not None:
                 block = one.sentence.layers[number]
                 top, left = rows[place], columns[place]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sightline
+from sightline.alignments import look
 from sightline.forced import read_alignment
 from sightline.sentences import Part, Preparation, copied_edges, in_capitals, sentence_spans, small
 from sightline.text import EOS
@@ -154,8 +156,8 @@ def test_a_line_is_what_its_sentences_are(splitting: Translator, trained: Any) -
 
 def test_looking_inside_a_line(splitting: Translator, trained: Any) -> None:
     """The page's weights are those of each sentence, along the diagonal; both readings give the sentences' links."""
-    (found,) = splitting.look([LINE])
-    alone = sightline.load(trained("transformer")).look(PARTS)
+    (found,) = look(splitting, [LINE])
+    alone = look(sightline.load(trained("transformer")), PARTS)
     assert found.source_words == LINE.split()
     assert found.target_words == ["A", "B", "C", "D", "E", "H"]
     for reading in ("predicts", "consumes"):
@@ -177,7 +179,7 @@ def test_looking_at_lines_of_which_nothing_is_translated(trained: Any) -> None:
     config = translator.config.model_copy(update={"search": search})
     copying = Translator(replace(translator.files, config=config), translator.engines)
     for lines in (["42 !", ""], ["", "42 !", "a b"]):
-        found = dict(zip(lines, copying.look(lines), strict=True))
+        found = dict(zip(lines, look(copying, lines), strict=True))
         assert (found["42 !"].source_words, found["42 !"].target_words) == (["42", "!"], ["42", "!"])
         assert found[""].target_words == []
         for line in ("42 !", ""):
@@ -207,6 +209,23 @@ def test_a_line_with_a_beginning_is_left_whole(splitting: Translator) -> None:
     assert found.text.startswith("A B C")
     lines = splitting.translate([LINE, LINE], prefixes=["", "A B"])
     assert [EOS in one.ids for one in lines] == [True, False]
+
+
+def test_a_line_with_words_that_must_be_there_is_left_whole(splitting: Translator) -> None:
+    found = splitting.translate([LINE, LINE], requires=[[], ["H"]])
+    assert [EOS in one.ids for one in found] == [True, False]
+    assert found[0].required == []
+    assert found[1].required is not None
+    assert found[1].required[0].honoured
+
+
+def test_what_nobody_looks_at_is_left_for_later(splitting: Translator) -> None:
+    lazy = splitting.translate(LINE)
+    assert not {"links", "score", "words"} & lazy.__dict__.keys()
+    at_once = splitting.translate(LINE, align=True, token_scores=True)
+    assert (lazy.alignment, lazy.token_log_probs) == (at_once.alignment, at_once.token_log_probs)
+    assert pickle.loads(pickle.dumps(splitting.translate(LINE))).alignment == lazy.alignment
+    assert splitting.translate(LINE, align=False).links is None
 
 
 def test_a_glossary_and_checks_are_the_sentences_own(splitting: Translator, tmp_path: Path) -> None:
@@ -311,7 +330,7 @@ def test_copies_and_capitals_in_a_line() -> None:
         Part("", "❤", None),
         Part(" ", "now", "now"),
     ]
-    found = joined(line, parts, [None, made("Go home!", "geh heim!"), None, made("now", "jetzt")], SIDES, EMPTY)
+    found = joined(parts, [None, made("Go home!", "geh heim!"), None, made("now", "jetzt")], SIDES, EMPTY)
     assert found.text == "😀  GEH HEIM!❤ jetzt"
     assert found.words == found.text.split()
     assert found.source_words == line.split()
@@ -324,7 +343,7 @@ def test_copies_and_capitals_in_a_line() -> None:
 def test_a_word_that_was_cut_in_two() -> None:
     """Its weights are the mean of its parts', as a word's are of its pieces'."""
     parts = [Part("", "xy", "xy"), Part("", "zz", "zz"), Part(" ", "w", "w")]
-    found = joined("xyzz w", parts, [made("xy", "XY"), made("zz", "ZZ"), made("w", "W")], SIDES, EMPTY)
+    found = joined(parts, [made("xy", "XY"), made("zz", "ZZ"), made("w", "W")], SIDES, EMPTY)
     assert (found.text, found.words, found.source_words) == ("XYZZ W", ["XYZZ", "W"], ["xyzz", "w"])
     assert found.links == [(0, 0), (1, 1)]
     assert found.weights is not None
@@ -336,15 +355,15 @@ def test_what_was_asked_for_of_each_sentence() -> None:
     flag = Flag("loop", "again and again", 2.0)
     first = made("a", "X", flags=[])
     second = made("b", "Y", flags=[flag], first=made("b", "Z", flags=[flag]))
-    found = joined("a b 7", parts, [first, second, None], SIDES, replace(EMPTY, flags=[]))
+    found = joined(parts, [first, second, None], SIDES, replace(EMPTY, flags=[]))
     assert (found.text, found.flags, found.retry) == ("X Y 7", [flag], None)
     assert found.first is not None
     assert found.first.text == "X Z 7"
-    nothing_written = joined("a 7", [parts[0], parts[2]], [replace(first, text=""), None], SIDES, EMPTY)
+    nothing_written = joined([parts[0], parts[2]], [replace(first, text=""), None], SIDES, EMPTY)
     assert nothing_written.text == "7"
-    copied = joined("7", [parts[2]], [None], SIDES, replace(EMPTY, terms=[]))
+    copied = joined([parts[2]], [None], SIDES, replace(EMPTY, terms=[]))
     assert (copied.text, copied.ids, copied.links, copied.terms, copied.finished) == ("7", [], [], [], True)
-    cut = joined("a b", parts[:2], [replace(first, finished=False), second], SIDES, EMPTY)
+    cut = joined(parts[:2], [replace(first, finished=False), second], SIDES, EMPTY)
     assert (cut.finished, cut.ids) == (False, [10, 10])
 
 

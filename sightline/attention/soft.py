@@ -20,6 +20,7 @@ from sightline.attention.scores import Score
 from sightline.randomness import dropout
 from sightline.stack import Stack
 
+NOTHING_BESIDE: Mapping[str, Tensor] = {}
 MEMORY = "attention."  # before the names of what attention remembers, in a decoder's state
 
 
@@ -70,18 +71,31 @@ class Scored(Tapped):
         """Whether a look depends on the ones before, so that it has to wait for them."""
         return any(clue.remembers for clue in self.clues)
 
-    def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares."""
+    def prepare(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares; for `beside` see `begin`."""
         prepared = {"keys": self.score.prepare(states, mask), "values": states, "mask": mask}
         for clue in self.clues:
             prepared |= clue.prepare(states, mask)
         return prepared
 
-    def begin(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """What it remembers before the first look: tensors `(B, S, …)`, one row for each hypothesis later on."""
+    @property
+    def token_width(self) -> int:
+        """k: how wide what looks want of a token is."""
+        return sum(clue.token_width for clue in self.clues)
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """What looks want of the tokens that are read before them, `(…, e)` to `(…, k)`."""
+        wanted = [clue.of_tokens(embedded) for clue in self.clues if clue.token_width]
+        return wanted[0] if wanted else embedded[..., :0]
+
+    def begin(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        """What it remembers before the first look: tensors `(B, S, …)`, one row for each hypothesis later on.
+
+        `beside` may have more of the positions, `(B, …)` each: their `ids`.
+        """
         begun: dict[str, Tensor] = {}
         for clue in self.clues:
-            begun |= clue.begin(states, mask)
+            begun |= clue.begin(states, mask, {**beside})
         return {MEMORY + name: value for name, value in begun.items()}
 
     def scores(self, look: Look) -> Tensor:
@@ -110,11 +124,13 @@ class SoftAttention(Scored, ABC):
         positions: Tensor,
         mix: Callable[[Tensor], Tensor] | None = None,
         state: Mapping[str, Tensor] | None = None,
+        tokens: Tensor | None = None,
     ) -> Attended:
         """Queries `(B, T, d_q)` at target positions `(T,)`, from 0, look at what `prepare` made.
 
         `mix`, weights `(B, T, S)` to contexts `(B, T, d_k)`, may stand in for the product with the values. `state` has
-        among other things what `begin` or the look before left, `(B · T, S, …)` each.
+        among other things what `begin` or the look before left, `(B · T, S, …)` each. `tokens` `(B, T, k)` is what
+        `of_tokens` made of those that were just read, for attention that wants it.
         """
         leading = queries.shape[:2]
         carried = {
@@ -122,7 +138,9 @@ class SoftAttention(Scored, ABC):
             for name, value in (state or {}).items()
             if name.startswith(MEMORY)
         }
-        look = Look(queries, shared, positions, carried)
+        look = Look(queries, shared, positions, carried, tokens)
+        for clue in self.clues:
+            carried |= clue.before(look)
         weights = self.weigh(look)
         if self.tap is not None:
             self.tap.record(weights[:, None])

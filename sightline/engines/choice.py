@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from sightline.config import AlignmentConfig
 from sightline.engines.base import Engine, Ids, Task, Watch
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
@@ -14,6 +15,7 @@ from sightline.interop.ctranslate2 import unsupported
 from sightline.interop.kept import is_export
 
 if TYPE_CHECKING:
+    from sightline.engines.ctranslate2 import CTranslate2Engine
     from sightline.engines.pytorch import PyTorchEngine
 
 AUTO = "auto"
@@ -99,6 +101,24 @@ class Engines:
         engine = self.get(PyTorchEngine.name)
         assert isinstance(engine, PyTorchEngine)
         return engine
+
+    def check_live(self) -> None:
+        """Refuses to show a translation while it is made where that was left no engine that can."""
+        if "pytorch" not in self.names():
+            raise SightlineError(
+                "the ctranslate2 engine cannot show a translation while it is made; the pytorch engine can: choose it, "
+                "or auto"
+            )
+
+    def looking(self, alignment: AlignmentConfig) -> CTranslate2Engine | None:
+        """The engine that can tell the weights of given translations without torch; None when there is none."""
+        if "ctranslate2" not in self.names():
+            return None
+        from sightline.engines.ctranslate2 import CTranslate2Engine
+
+        engine = self.get(CTranslate2Engine.name)
+        assert isinstance(engine, CTranslate2Engine)
+        return engine if engine.aligns(alignment) else None
 
     def _on_gpu(self) -> bool:
         if self.device is not None:
