@@ -18,6 +18,7 @@ from sightline import later
 from sightline.config import AlignmentConfig
 from sightline.engines.ctranslate2 import CTranslate2Engine
 from sightline.engines.pytorch import PyTorchEngine
+from sightline.errors import SightlineError
 from sightline.folder import open_files, save_config
 from sightline.interop.kept import KEPT
 from sightline.interop.verified import write_ctranslate2
@@ -123,6 +124,10 @@ def test_an_export_tells_its_alignment_later_too(chosen: Path, two_layers: Path,
     # Without a head CTranslate2 has none to tell: a pass of PyTorch does, as it does for the model.
     found, expected = (sightline.load(folder).translate(LINES[0]) for folder in (tmp_path / "without", two_layers))
     assert found.alignment == expected.alignment
+    assert "".join(sightline.load(tmp_path / "without").live(LINES[0])) == expected.text
+    for folder in (tmp_path / "without", two_layers):
+        with pytest.raises(SightlineError, match="the ctranslate2 engine cannot show a translation while it is made"):
+            sightline.load(folder, engine="ctranslate2").live(LINES[0])
 
 
 def test_weights_of_given_targets(chosen: Path) -> None:
