@@ -53,7 +53,8 @@ class TransformerDecoderLayer(nn.Module):
         states = self.around_attention(states, lambda x: self.self_attention(x, causal=True))
         weights: Tensor | None = None
         if self.cross is not None and self.around_cross is not None:
-            cross, seen = self.cross, list[Tensor]()
+            cross = self.cross
+            seen: list[Tensor] = []  # not `list[Tensor]()`, where torch.compile would break off
 
             def look(queries: Tensor) -> Tensor:
                 if head is not None:
