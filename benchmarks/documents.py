@@ -36,7 +36,7 @@ from sightline.models import EncoderDecoder, build_model
 from sightline.text import EOS, Sizes
 
 RESULTS = Path(__file__).parent / "results" / "documents.json"
-MARKER, KEYWORDS, FILLERS = 4, 8, 40
+MARKER, KEYWORDS, FILLERS = 4, 40, 40
 FIRST_FILLER = MARKER + 1 + KEYWORDS
 ENTITIES, ARROWS = 6, 4
 BATCH, RATE, TESTED = 32, 3e-3, 500
@@ -64,9 +64,9 @@ def ended(rows: Tensor) -> Tokens:
     return Tokens(tokens, torch.ones_like(tokens, dtype=torch.bool))
 
 
-def learn(model: EncoderDecoder, draw: Callable[[int], Batch], updates: int, rate: float = RATE) -> int:
+def learn(model: EncoderDecoder, draw: Callable[[int], Batch], updates: int) -> int:
     """Trains until nearly all new documents are answered rightly, and tells after how many updates that was."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     for update in range(updates):
         if update % CHECKED == 0 and right(model, draw(TESTED)) >= GOOD:
             return update
@@ -140,11 +140,11 @@ def chain(hops: int, updates: int = 1500) -> Result:
     """How a model of so many hops learns where two arrows lead."""
     documents = {"hops": hops, "word_order": False}
     model = made("seq2seq", MARKER + 1 + 3 * ENTITIES, {"encoder": {"kind": "hops"}, "documents": documents})
-    needed = learn(model, arrows, updates, rate=0.01)
+    needed = learn(model, arrows, updates)
     return {"right": right(model, arrows(TESTED)), "updates": needed}
 
 
-SIZES = {"short": (3, 5), "long": (4, 36)}
+SIZES = {"short": (3, 5), "long": (3, 36)}
 TASKS: dict[str, dict[str, Callable[[], Result]]] = {
     "keyword": {
         f"{size} documents, {pooling}": partial(keyword, pooling, *SIZES[size])

@@ -41,7 +41,8 @@ class HopsEncoder(Encoder):
     values, which is the next hop's table of keys; the first is the model's source embedding and the question's too.
     Each also tells how long ago a sentence was said. With `word_order` a word's features count by its place.
 
-    The memory has the slots of the last table, for a decoder that goes on reading, and what was found as last state.
+    The memory has the slots of the last table, for a decoder that goes on reading, and what was found, in the place of
+    the question and as last state.
     """
 
     def __init__(
@@ -77,7 +78,8 @@ class HopsEncoder(Encoder):
         for hop, (keys, values) in zip(self.hops, pairwise(slots), strict=True):
             found = hop(found, keys, values, story)
         shares = (members / members.sum(-1, keepdim=True).clamp(min=1)).sum(1)
-        return Memory(slots[-1], story, Final(found[:, None]), spans=Spans(members, shares))
+        states = torch.where((number == last[:, None])[..., None], found[:, None], slots[-1])
+        return Memory(states, parts.real, Final(found[:, None]), spans=Spans(members, shares))
 
 
 def place_factors(parts: Cut, width: int) -> Tensor:
