@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sightline.batch import Memory
+from sightline.batch import Memory, beside
 
 Sum = tuple[Tensor, Tensor]
 
@@ -77,7 +77,7 @@ class OneLookEach(Penalty):
     """
 
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
-        words = source_words(memory.mask)
+        words = words_of(memory)
         return ((1 - received(weights, real)) ** 2 * words).sum(), words.sum()
 
 
@@ -100,7 +100,7 @@ class GlobalFertility(Penalty):
         return nn.functional.softplus(mean), nn.functional.softplus(spread) + self.FLOOR
 
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
-        words = source_words(memory.mask)
+        words = words_of(memory)
         mean, variance = self.expected(memory.states)
         surprise = 0.5 * ((received(weights, real) - mean) ** 2 / variance + variance.log() + math.log(2 * math.pi))
         return (surprise * words).sum(), words.sum()
@@ -221,6 +221,11 @@ class Reinforce(AttentionLoss):
 def received(weights: Tensor, real: Tensor) -> Tensor:
     """All the weight that real targets `(B, T)` give each position: `(B, T, S)` to `(B, S)`."""
     return (weights * real[..., None]).sum(1)
+
+
+def words_of(memory: Memory) -> Tensor:
+    """The positions `(B, S)` of a memory that are words; of several sources each has its own end symbol."""
+    return beside([source_words(part.mask) for part in memory.parts or (memory,)])
 
 
 def source_words(mask: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,20 @@ from sightline.randomness import dropout
 from sightline.stack import Stack
 
 MEMORY = "attention."  # before the names of what attention remembers, in a decoder's state
+
+
+Mix = Callable[[Tensor], Tensor]
+
+
+class Readable(Protocol):
+    """A memory as attention sees it: states `(B, S, d_k)`, their mask `(B, S)`, and its parts where it has some."""
+
+    @property
+    def states(self) -> Tensor: ...
+    @property
+    def mask(self) -> Tensor: ...
+    @property
+    def parts(self) -> Sequence[Readable]: ...
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,10 @@ class Scored(Tapped):
         """Whether a look depends on the ones before, so that it has to wait for them."""
         return any(clue.remembers for clue in self.clues)
 
+    def open(self, memory: Readable) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What every step shares of a memory, and what is remembered before the first look."""
+        return self.prepare(memory.states, memory.mask), self.begin(memory.states, memory.mask)
+
     def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares."""
         prepared = {"keys": self.score.prepare(states, mask), "values": states, "mask": mask}
@@ -103,12 +122,16 @@ class SoftAttention(Scored, ABC):
     def weigh(self, look: Look) -> Tensor:
         """`(B, T, S)`: where to look."""
 
+    def mixer(self, shared: Mapping[str, Tensor], repeated: Callable[[Tensor], Mix]) -> Mix:
+        """What mixes the values of `prepare` in every step of a loop; `repeated` makes it of values `(B, S, d_k)`."""
+        return repeated(shared["values"])
+
     def forward(
         self,
         queries: Tensor,
         shared: dict[str, Tensor],
         positions: Tensor,
-        mix: Callable[[Tensor], Tensor] | None = None,
+        mix: Mix | None = None,
         state: Mapping[str, Tensor] | None = None,
     ) -> Attended:
         """Queries `(B, T, d_q)` at target positions `(T,)`, from 0, look at what `prepare` made.
