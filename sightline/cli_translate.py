@@ -33,6 +33,10 @@ def translate(
         Path | None,
         typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default: standard input."),
     ] = None,
+    source: Annotated[
+        list[Path] | None,
+        option("A file for each source, instead of FILE; lines of FILE have tabs between the sources.", metavar="FILE"),
+    ] = None,
     output: Annotated[Path | None, option("Where to write; default: standard output.")] = None,
     n_best: Annotated[int, option("Translations for each line, best first.", min=1)] = 1,
     align: Annotated[bool, option("Add word links, source-target, after a tab.", None, "--align")] = False,
@@ -89,8 +93,14 @@ def translate(
     from sightline.files import check_writable
 
     check_writable(output)
-    if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
-        raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
+    if source and file is not None:
+        raise SightlineError(f"give either {file}, with tabs between the sources, or --source once for each, not both")
+    if source and len(source) == 1:
+        file = source[0]
+    files = [file] if file is not None else source or []
+    for one in files:
+        if output is not None and output.is_file() and one.exists() and one.samefile(output):
+            raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
     if check and not (as_json or retry):
         say("--check: what it finds is told in JSON only: add --json")
     if strategy == "sample" and samples is not None:
@@ -133,7 +143,7 @@ def translate(
         loading["shortlist"] = False
     sharding = Sharding(workers, shard_lines, cluster)
     if live:
-        _live(model, file, output, options, loading, plain=not (as_json or align or n_best > 1))
+        _live(model, files, output, options, loading, plain=not (as_json or align or n_best > 1))
     elif sharding.wanted(file, output):
         from sightline.sharding.job import TEXT, Job
 
@@ -144,7 +154,7 @@ def translate(
         sharding.run(file, output, Job(model, options, align, kind, loading))
     else:
         options["token_scores"] = as_json or n_best > 1
-        _print(_translated(model, file, output, align, options, loading), output, n_best, as_json)
+        _print(_translated(model, files, output, align, options, loading), output, n_best, as_json)
 
 
 def _read_words(path: Path) -> list[str]:
@@ -155,7 +165,7 @@ def _read_words(path: Path) -> list[str]:
 
 def _translated(
     model: Path,
-    file: Path | None,
+    files: list[Path],
     output: Path | None,
     align: bool,
     options: dict[str, Any],
@@ -165,18 +175,19 @@ def _translated(
 
     A file is checked before the work begins; of a stream, the lines before a mistake come out.
     """
-    from sightline.files import read_lines
+    from sightline.readers import read_source_files
     from sightline.streams import arriving
     from sightline.translator import LINES_AT_ONCE, load
 
     translator = load(model, **loading)
     if align:
         translator.check_attention()
-    if file is not None:
-        lines = list(read_lines(file))
-        translator.check_lines(lines, str(file))
+    if files:
+        lines = list(read_source_files(files, translator.config.model.source_count))
+        name = " and ".join(map(str, files))
+        translator.check_lines(lines, name)
         with bar(len(lines), "translating", output is not None or not sys.stdout.isatty()) as watch:
-            yield from translator.stream(lines, align, str(file), watch=watch, **options)
+            yield from translator.stream(lines, align, name, watch=watch, **options)
         return
     _greet()
     first = 1
@@ -197,14 +208,14 @@ def _print(translations: Iterator[Translation], output: Path | None, n_best: int
 
 def _live(
     model: Path,
-    file: Path | None,
+    files: list[Path],
     output: Path | None,
     options: dict[str, Any],
     loading: dict[str, Any],
     plain: bool,
 ) -> None:
     """Lines one by one, each shown while it is made."""
-    from sightline.files import read_lines
+    from sightline.readers import read_source_files
     from sightline.streams import arriving
     from sightline.translator import load
 
@@ -214,9 +225,10 @@ def _live(
         )
     translator: Translator = load(model, **loading)
     options.pop("n_best", None)
-    if file is None:
+    if not files:
         _greet()
-    groups = [read_lines(file)] if file is not None else arriving(standard_input(), "standard input", 1)
+    count = translator.config.model.source_count
+    groups = [read_source_files(files, count)] if files else arriving(standard_input(), "standard input", 1)
     for line in (line for group in groups for line in group):
         for part in translator.live(line, **options):
             print(part, end="", flush=True)

@@ -81,12 +81,7 @@ class TextFiles:
                 )
             return files
         if every and target is not None:
-            if len(every) != sources:
-                told = ", ".join(map(str, every))
-                raise SightlineError(
-                    f"{len(every)} source file{'s' * (len(every) != 1)} ({told}), and the model reads {sources} "
-                    f"source{'s' * (sources != 1)}: give a file for each"
-                )
+            check_source_files(every, sources)
             return TextFiles((*every, target), sources=sources)
         alone = every[0] if every else target
         found = f"{alone} is one side only" if alone else "no text is given"
@@ -149,11 +144,36 @@ def paths_of(given: Path | Sequence[Path] | None) -> tuple[Path, ...]:
     return (given,) if isinstance(given, Path) else tuple(given)
 
 
+def read_source_files(paths: Sequence[Path], count: int) -> Iterator[str]:
+    """The lines of a file, or of one for each of `count` sources: as one line each, with tabs between the sources.
+
+    A single file may have such lines itself.
+    """
+    if len(paths) == 1:
+        return read_lines(paths[0])
+    check_source_files(paths, count)
+    return (joined(lines) for _, lines in _together(paths))
+
+
+def check_source_files(paths: Sequence[Path], count: int) -> None:
+    """Refuses more or fewer files than there are sources."""
+    if len(paths) != count:
+        raise SightlineError(
+            f"{len(paths)} source file{'s' * (len(paths) != 1)} ({', '.join(map(str, paths))}), and the model reads "
+            f"{count} source{'s' * (count != 1)}: give a file for each"
+        )
+
+
 def _pair(sources: Sequence[str], target: str) -> Pair:
     return Pair(sources[0] if len(sources) == 1 else joined(sources), target)
 
 
 def _read_parallel(paths: Sequence[Path], watch: Watch) -> Numbered:
+    return ((number, _pair(lines[:-1], lines[-1])) for number, lines in _together(paths, watch))
+
+
+def _together(paths: Sequence[Path], watch: Watch = ignore) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Lines of the same number of all files; it is a mistake if one has more than another."""
     lines = zip_longest(*(read_lines(path, watch) for path in paths))
     for number, found in enumerate(lines, start=1):
         if None in found:
@@ -162,7 +182,7 @@ def _read_parallel(paths: Sequence[Path], watch: Watch) -> Numbered:
             raise SightlineError(
                 f"{longer} has {total} lines, {shorter} {number - 1}: line {number} of {longer} has no partner"
             )
-        yield number, _pair(found[:-1], found[-1])
+        yield number, found
 
 
 def _read_tab_separated(path: Path, sources: int, watch: Watch) -> Numbered:

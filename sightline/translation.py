@@ -33,7 +33,8 @@ class Translation:
     and `weights`, the attention (words, source words) they were read from, are there when an alignment was asked for.
     `others` are the rest of the n best. `terms` tells what became of a glossary's terms. `flags` are the signs that it
     is bad; None when nobody looked for them. Where such a line was translated once more and that was better, `first`
-    is the first attempt; where it was no better, `retry` is the second.
+    is the first attempt; where it was no better, `retry` is the second. Where there are several sources, `source` has
+    tabs between them, and `source_words` words that divide them, at the places `dividers`.
     """
 
     source: str
@@ -53,11 +54,12 @@ class Translation:
     flags: list[Flag] | None = None
     first: Translation | None = None
     retry: Translation | None = None
+    dividers: tuple[int, ...] = ()
 
     @property
     def alignment(self) -> str | None:
-        """The links as Pharaoh's `0-0 1-2`, source first."""
-        return None if self.links is None else links.to_pharaoh(self.links)
+        """The links as Pharaoh's `0-0 1-2`, source first; of several sources each has a column, with tabs between."""
+        return None if self.links is None else links.to_pharaoh(self.links, self.dividers)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -13,15 +13,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from sightline import links
 from sightline.config import AlignmentConfig, RunConfig
 from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
 from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles, open_files
-from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
+from sightline.forced import NO_ATTENTION, Forced, encode_pair, forced_pair, has_attention
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.limits import most_tokens
+from sightline.source_texts import check_count, joined_line, longest_part, wrong_count
 from sightline.streams import text_parts
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
@@ -68,9 +68,13 @@ class Translator:
     @overload
     def translate(self, text: str, **options: Any) -> Translation: ...
     @overload
-    def translate(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
-    def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+    def translate(self, text: Sequence[str] | Sequence[tuple[str, ...]], **options: Any) -> list[Translation]: ...
+    def translate(
+        self, text: str | Sequence[str] | Sequence[tuple[str, ...]], **options: Any
+    ) -> Translation | list[Translation]:
         """Translates one sentence, or several at once.
+
+        The sources of a model that reads several are a tuple, or one line with tabs between them.
 
         Options: `align` (True: word links and attention weights too), `token_scores` (True), all of `SearchOptions`
         (`strategy`, `beam`, `n_best`, `samples`, `no_repeat` …) and of `Wishes` (`prefix`, `glossary`, `forbid` …).
@@ -99,7 +103,7 @@ class Translator:
 
     def stream(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str] | Iterable[tuple[str, ...]],
         align: bool = False,
         name: str = "input",
         first: int = 1,
@@ -116,7 +120,8 @@ class Translator:
         """
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align, token_scores)
-        for chunk in _chunks(lines, LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
+        joined = (joined_line(line) for line in lines)
+        for chunk in _chunks(joined, LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
             yield from self._chunk(chunk, wishes, task, _Place(name, first), watch)
             first += len(chunk)
 
@@ -129,13 +134,19 @@ class Translator:
         most_source, most_target = self._most_tokens()
         tokenizers = self.files.tokenizers
         for number, (source, target) in enumerate(pairs, first):
-            _check_length(tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
+            self._check_line(source, tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
             _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
 
     def refusal(self, line: str) -> str | None:
-        """Why a source line cannot be translated: it is too long. None when it can."""
+        """Why a source line cannot be translated: it is too long, or not so many sources. None when it can."""
         most, _ = self._most_tokens()
-        return _too_long(self.files.tokenizers.source.encode(line), most)
+        wrong = wrong_count(line, self.config.model.source_count)
+        return wrong or _too_long(self.files.tokenizers.source.encode(line), most)
+
+    def _check_line(self, line: str, ids: list[int], most: int, where: str) -> None:
+        """Refuses a line of another number of sources, or that is too long."""
+        check_count(line, self.config.model.source_count, where)
+        _check_length(ids, most, where)
 
     def check_source(self) -> None:
         """Refuses a model that reads no source."""
@@ -263,7 +274,7 @@ class Translator:
         for number, line in enumerate(lines, place.first):
             ids = self.files.tokenizers.opened(line).source.encode(line)
             try:
-                _check_length(ids, most, f"{place.name}, line {number}")
+                self._check_line(line, ids, most, f"{place.name}, line {number}")
             except SightlineError as error:
                 return encoded, error
             encoded.append([*ids, EOS])
@@ -304,6 +315,7 @@ class Translator:
                     source_words=forced.source_words,
                     links=None if pairs is None else sorted(pairs),
                     weights=forced.word_weights(alignment),
+                    dividers=forced.dividers,
                 )
             )
         return result
@@ -315,8 +327,7 @@ class Translator:
         rows = np.zeros((len(pair.target), len(pair.source)))
         # A translation that was cut has no row for its end.
         rows[: len(hypothesis.weights)] = hypothesis.weights
-        sentence = links.Sentence([rows[None]], pair.target_owners, pair.source_owners)
-        return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
+        return forced_pair(pair, [rows[None]], hypothesis.token_log_probs, self.config.model)
 
 
 def load(
@@ -376,9 +387,9 @@ def _check_length(ids: list[int], most: int, where: str) -> None:
 
 
 def _too_long(ids: list[int], most: int) -> str | None:
-    if len(ids) <= most:
+    if (length := longest_part(ids)) <= most:
         return None
-    return f"{len(ids):,} tokens, more than the {most:,} that this model takes at once: split the line into sentences"
+    return f"{length:,} tokens, more than the {most:,} that this model takes at once: split the line into sentences"
 
 
 def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -1,5 +1,6 @@
 """Parts drawn at random from the configuration's space and put together: each mixture learns, decodes and is kept."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,7 +51,8 @@ def drawn(seed: int) -> RunConfig:
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
     model = merge(model, _output(draw, recipe, model.get("attention", {})))
     model = merge(model, _efficient(Random(1000 + seed), recipe, kind, model))
-    shown = recipe != "transformer" or not model.get("reversible")
+    model = merge(model, _sources(Random(2000 + seed), recipe, model))
+    shown = (recipe != "transformer" or not model.get("reversible")) and "sources" not in model
     if recipe != "seq2seq" and shown and draw.random() < 0.5:
         losses = ["cross_entropy", "squared_error", "product"]
         reading = draw.choice(["predicts", "consumes"])
@@ -96,6 +98,35 @@ def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> d
         chosen["reversible"] = pre and draw.random() < 0.5 and not (looking and recipe == "transformer")
         chosen["feedforward_chunk"] = draw.choice([None, 3])
     return chosen
+
+
+def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Two sources, without what makes no sense with them, or nothing."""
+    if draw.random() < 0.6:
+        return {}
+    context = "flat" if recipe == "seq2seq" else draw.choice(["flat", "concatenated", "hierarchical"])
+    copying = model.get("copying", {}).get("kind")
+    looking = "lexicon" in model or copying == "pointer_generator"
+    if looking and (context == "concatenated" or recipe == "transformer"):
+        context = "flat"
+    sources = {"count": 2, "context": context, "encoder": draw.choice(["separate", "shared"])}
+    changed: dict[str, Any] = {"sources": sources}
+    if recipe != "transformer" and model["decoder"]["cell"] == "lstm":
+        sources["start"] = draw.choice(["flat", "child_sum"])
+    if copying == "copy_head":
+        changed["copying"] = {"kind": "copynet", "selective_read": False}
+    if recipe == "seq2seq" and model["decoder"]["context"] == "concatenation":
+        changed["decoder"] = {"context": "mean"}
+    if recipe in ("bahdanau", "luong"):
+        attention = model["attention"]
+        known = ("soft", "sampled", "exact") if context == "flat" else ("soft",)
+        attention = {"choice": attention["choice"] if attention["choice"] in known else "soft"}
+        if context == "flat":
+            attention |= {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
+            placed = model["attention"]["score"] in ("location", "convolution")
+            attention |= {"score": "additive"} if placed else {}
+        changed["attention"] = attention
+    return changed
 
 
 def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
@@ -155,7 +186,15 @@ def _output(draw: Random, recipe: str, attention: dict[str, Any]) -> dict[str, A
 
 
 def built(config: ModelConfig) -> EncoderDecoder:
-    return build_model(config, SIZES, 0.1).double()
+    return build_model(config, replace(SIZES, others=(VOCABULARY,) * (config.source_count - 1)), 0.1).double()
+
+
+def mixed_batch(config: ModelConfig, seed: int) -> Batch:
+    """Sentences with links, or with a second source, which one of them lacks."""
+    batch = random_batch([5, 9, 2], [4, 7, 6], seed)
+    if config.source_count == 1:
+        return linked(batch)
+    return Batch((*batch.sources, *random_batch([3, 1, 6], seed=seed + 1).sources), batch.targets, batch.indices)
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
@@ -163,7 +202,7 @@ def test_a_mixture_learns_decodes_and_is_kept(seed: int, tmp_path: Path) -> None
     config = drawn(seed)
     torch.manual_seed(seed)
     model = built(config.model)
-    batch = linked(random_batch([5, 9, 2], [4, 7, 6], seed))
+    batch = mixed_batch(config.model, seed)
 
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for _ in range(3):
@@ -215,6 +254,10 @@ def test_the_draws_reach_every_part() -> None:
         ("decoder.attention", 3),
         ("decoder.cross_attention", 2),
         ("reversible", 2),
+        ("sources.count", 2),
+        ("sources.encoder", 2),
+        ("sources.start", 2),
+        ("sources.context", 3),
     ]:
         found = set()
         for value in configs:
