@@ -84,7 +84,7 @@ class Translator:
             return next(self.stream([text], **options))
         return list(self.stream(text, **options))
 
-    def live(self, text: str, **options: Any) -> Iterator[str]:
+    def live(self, text: str | tuple[str, ...], **options: Any) -> Iterator[str]:
         """The translation of one sentence as it is made: parts of its text, each as soon as it is certain.
 
         Greedy search and one sample are certain of every token; a beam of what its hypotheses agree on. Options are
@@ -92,6 +92,7 @@ class Translator:
         """
         wishes, rest = read_wishes(options)
         task = self._task(wishes, rest, align=False, token_scores=False)
+        text = joined_line(text)
         encoded, failure = self._encode([text], _Place("text", 1))
         if failure is not None:
             raise failure

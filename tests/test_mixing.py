@@ -102,7 +102,8 @@ def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> d
 
 def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
     """Two sources, without what makes no sense with them, or nothing."""
-    if draw.random() < 0.6:
+    ordered = model.get("attention", {}).get("choice", "soft") not in ("soft", "sampled", "exact")
+    if draw.random() < 0.6 or ordered:
         return {}
     context = "flat" if recipe == "seq2seq" else draw.choice(["flat", "concatenated", "hierarchical"])
     copying = model.get("copying", {}).get("kind")
@@ -119,8 +120,7 @@ def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]
         changed["decoder"] = {"context": "mean"}
     if recipe in ("bahdanau", "luong"):
         attention = model["attention"]
-        known = ("soft", "sampled", "exact") if context == "flat" else ("soft",)
-        attention = {"choice": attention["choice"] if attention["choice"] in known else "soft"}
+        attention = {"choice": attention["choice"] if context == "flat" else "soft"}
         if context == "flat":
             attention |= {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
             placed = model["attention"]["score"] in ("location", "convolution")
