@@ -155,6 +155,17 @@ def test_gradients_reach_every_weight(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_products_may_be_in_bfloat16(name: str) -> None:
+    model, batch = make(name).float(), example()
+    whole = float(model.loss(batch)["nll"][0])
+    model.precision = torch.bfloat16
+    losses = model.loss(batch)
+    losses["cross_entropy"][0].backward()
+    assert float(losses["nll"][0]) == pytest.approx(whole, rel=0.05)
+    assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_a_missing_source_says_nothing(name: str) -> None:
     """Whatever its reader would make of it: no number changes, and it gets no weight."""
     model, batch = make(name), several([[5, 4], [1, 1]], [4, 6])

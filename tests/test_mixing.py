@@ -51,7 +51,7 @@ def drawn(seed: int) -> RunConfig:
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
     model = merge(model, _output(draw, recipe, model.get("attention", {})))
     model = merge(model, _efficient(Random(1000 + seed), recipe, kind, model))
-    model = merge(model, _sources(Random(2000 + seed), recipe, model))
+    model = merge(model, _sources(Random(3000 + seed), recipe, model))
     shown = (recipe != "transformer" or not model.get("reversible")) and "sources" not in model
     if recipe != "seq2seq" and shown and draw.random() < 0.5:
         losses = ["cross_entropy", "squared_error", "product"]
@@ -102,10 +102,12 @@ def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> d
 
 def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
     """Two sources, without what makes no sense with them, or nothing."""
-    ordered = model.get("attention", {}).get("choice", "soft") not in ("soft", "sampled", "exact")
-    if draw.random() < 0.6 or ordered:
+    choice = model.get("attention", {}).get("choice", "soft")
+    if draw.random() < 0.6 or choice not in ("soft", "sampled", "exact"):
         return {}
-    context = "flat" if recipe == "seq2seq" else draw.choice(["flat", "concatenated", "hierarchical"])
+    context = (
+        "flat" if recipe == "seq2seq" or choice != "soft" else draw.choice(["flat", "concatenated", "hierarchical"])
+    )
     copying = model.get("copying", {}).get("kind")
     looking = "lexicon" in model or copying == "pointer_generator"
     if looking and (context == "concatenated" or recipe == "transformer"):
@@ -118,14 +120,10 @@ def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]
         changed["copying"] = {"kind": "copynet", "selective_read": False}
     if recipe == "seq2seq" and model["decoder"]["context"] == "concatenation":
         changed["decoder"] = {"context": "mean"}
-    if recipe in ("bahdanau", "luong"):
-        attention = model["attention"]
-        attention = {"choice": attention["choice"] if context == "flat" else "soft"}
-        if context == "flat":
-            attention |= {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
-            placed = model["attention"]["score"] in ("location", "convolution")
-            attention |= {"score": "additive"} if placed else {}
-        changed["attention"] = attention
+    if recipe in ("bahdanau", "luong") and context == "flat":
+        attention = {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
+        placed = model["attention"]["score"] in ("location", "convolution")
+        changed["attention"] = attention | ({"score": "additive"} if placed else {})
     return changed
 
 

@@ -33,9 +33,11 @@ class JoinedStart(Start):
         for number, layer in enumerate(self.layers):
             hidden = [end[f"hidden.{number}"] for end in ends]
             cells = [end[f"cell.{number}"] for end in ends if f"cell.{number}" in end]
-            states[f"hidden.{number}"], cell = layer(hidden, cells)
+            joined, cell = layer(hidden, cells)
+            # What goes through many steps keeps its precision, whatever the products' was.
+            states[f"hidden.{number}"] = joined.to(hidden[0].dtype)
             if cell is not None:
-                states[f"cell.{number}"] = cell
+                states[f"cell.{number}"] = cell.to(cells[0].dtype)
         return states
 
 
