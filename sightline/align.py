@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sightline.attention.capture import capture
-from sightline.batch import Batch, Tokens, apart, pad
+from sightline.batch import Batch, Memory, Tokens, apart, pad
 from sightline.data import ordered_batches
 from sightline.folder import ModelFiles, ModelFolder
 from sightline.forced import EncodedPair, Forced, encode_pair, forced_pair
@@ -57,8 +58,9 @@ def source_tokens(folder: ModelFiles, sources: Sequence[Sequence[int]]) -> tuple
 
 
 def is_cross_attention(name: str) -> bool:
-    """Whether a module's name is that of a decoder's attention to the source."""
-    return name == "decoder.attention" or (name.startswith("decoder.") and name.endswith(".cross"))
+    """Whether a module's name is that of attention to the source for the target's sake: a decoder's, or a hop's."""
+    decoders = name == "decoder.attention" or (name.startswith("decoder.") and name.endswith(".cross"))
+    return decoders or name.startswith("encoder.hops.")
 
 
 def _force(folder: ModelFolder, encoded: list[EncodedPair], device: torch.device | None) -> Iterator[Forced]:
@@ -68,10 +70,20 @@ def _force(folder: ModelFolder, encoded: list[EncodedPair], device: torch.device
     real = batch.source_mask.cpu().numpy()
     # Not inference mode: what a model keeps for later, such as a longer table of positions, must serve training too.
     with torch.no_grad(), capture(folder.model, where=is_cross_attention) as maps:
-        log_probs = folder.model.token_log_probs(batch).cpu()
-        layers = [layer.float().cpu().numpy() for layer in maps.values()]
+        memory = folder.model.encode(batch)
+        log_probs = folder.model.token_log_probs(batch, memory).cpu()
+        layers = [_over_tokens(layer, memory, target.mask.size(1)).float().cpu().numpy() for layer in maps.values()]
     for row, one in enumerate(encoded):
         rows = len(one.target)
         # Sources that are all empty are one end symbol to a tokenizer, and one each to a model.
         seen = [layer[row, :, :rows][:, :, real[row]][..., : len(one.source)] for layer in layers]
         yield forced_pair(one, seen, log_probs[row, :rows].tolist(), folder.config.model)
+
+
+def _over_tokens(weights: Tensor, memory: Memory, rows: int) -> Tensor:
+    """Weights over source tokens, `(B, H, T, S)`: of a memory whose positions are these, as they are.
+
+    An encoder looks once, for all `rows` of the target alike.
+    """
+    weights = weights.expand(-1, -1, rows, -1)
+    return weights if memory.spans is None else weights @ memory.spans.matrix(weights.dtype)[:, None]

@@ -23,7 +23,7 @@ from typing import Any
 from sightline.errors import SightlineError
 from sightline.files import failure, sha256
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 MOST_BYTES = 20 * 2**30  # the entries used last stay, those that would take the folder over this go
 MAKING = ".making-"
@@ -107,12 +107,16 @@ class Cache:
     def _tidy(self, newest: Path) -> None:
         """Deletes the entries not used for longest, while all of them together are too large, and what was given up."""
         with suppress(OSError):
-            ages = {path: time.time() - path.stat().st_mtime for path in newest.parent.iterdir() if path.is_dir()}
+            folders = [path for path in newest.parent.iterdir() if path.is_dir()]
+            making = {path for path in folders if path.name.startswith(MAKING)}  # perhaps by another run, just now
+            for path in making:
+                if _written(path) < time.time() - DAY:
+                    shutil.rmtree(path, ignore_errors=True)
+            used = {path: path.stat().st_mtime for path in folders if path not in making}
             total = 0
-            for path in sorted(ages, key=lambda path: (path != newest, ages[path])):
+            for path in sorted(used, key=lambda path: (path == newest, used[path]), reverse=True):
                 total += _size(path)
-                given_up = path.name.startswith(MAKING) and ages[path] > DAY
-                if path != newest and (total > MOST_BYTES or given_up):
+                if path != newest and total > MOST_BYTES:
                     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -124,6 +128,11 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def _written(folder: Path) -> float:
+    """When something in a folder was last written."""
+    return max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
 
 
 def _temporary(kind: str, key: Mapping[str, Any], make: Callable[[Path], Facts]) -> Entry:

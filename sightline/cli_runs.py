@@ -162,10 +162,9 @@ def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inher
         from sightline.training.advice import weakness
         from sightline.training.loop import Host
         from sightline.training.progress import progress_for, told_minutes
-        from sightline.training.resume import steps_done
         from sightline.training.run import train as train_model
 
-        before = steps_done(output) if resume else 0
+        before = latest(output / CHECKPOINTS)
         host = Host(progress_for(metric=config.training.metric))
         trained = train_model(config, output, resume, host, say, prepared, inherited)
         result = trained.result
@@ -177,13 +176,15 @@ def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inher
         say(f"interrupted after {result.steps:,} updates, {told_minutes(result.seconds / 60)}")
         say(f"saved; go on with: {again}")
         raise typer.Exit(130)
-    if resume and result.steps == before:
-        return  # what there was to say was said when it was found to be over
-    say(ending(result, config))
+    over = resume and result.checkpoint == before  # nothing was left to do, and that was said when it was found
+    if not over:
+        say(ending(result, config))
     if result.best is None:
         raise SightlineError(
             f"{output}: no validation gave a number, so there is no model: allow more time, or lower the learning rate"
         )
+    if over:
+        return
     scores = ", ".join(f"{name} {value:.2f}" for name, value in result.best.items())
     say(f"best validation, at update {result.best_step:,}: {scores}")
     # Of text that is not translated, a high perplexity says little.

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from sightline.architecture import ModelConfig
 from sightline.choices import check_choice
 from sightline.copy_settings import check_copying
+from sightline.document_settings import check_documents
 from sightline.efficient import check_efficient
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
@@ -40,6 +41,9 @@ class TextConfig(Section):
         None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 4 an entry or more"
     )
     symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
+    sentence_marker: str | None = Field(
+        None, description="documents: the word that stands between the sentences of a line, such as '|||'; one token"
+    )
     normalization: Literal["nfc", "nfkc", "none"] = Field("nfc", description="Unicode normal form of all text")
     lowercase: bool = Field(False, description="lower-case all text")
 
@@ -107,6 +111,10 @@ class SearchConfig(Section):
     )
     alpha: float = Field(1.0, ge=0, description="strength of the length penalty")
     coverage_penalty: float = Field(0.0, ge=0, description="beta of GNMT's coverage penalty")
+    stopping: Literal["first", "enough", "hopeless"] = Field(
+        "enough", description="when a beam ends: with n_best, with patience * beam finished, or when none can improve"
+    )
+    patience: float = Field(1.0, gt=0, description="see stopping")
     min_length: int = Field(0, ge=0, description="fewest tokens of a translation")
     max_ratio: float = Field(2.0, gt=0, description="longest translation: ratio * source tokens + max_extra")
     max_extra: int = Field(10, ge=1, description="see max_ratio")
@@ -184,6 +192,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     check_copying(config.model, where)
     check_choice(config.model, where)
     check_efficient(config.model, where)
+    check_documents(config, where)
     return config
 
 

@@ -34,13 +34,14 @@ class Tokenizers:
     """One for each side; the same object where the vocabulary is joint. That of several sources has `parts`.
 
     With `copies`, for a model that copies source words; of a vocabulary of words these may be words it does not have.
-    `lexicon`, in the tokenizers' ids, is for a model that looks words up.
+    `lexicon`, in the tokenizers' ids, is for a model that looks words up. `marker` separates sentences.
     """
 
     source: Tokenizer
     target: Tokenizer
     copies: bool = False
     lexicon: Lexicon | None = None
+    marker: str | None = None
 
     @property
     def names(self) -> dict[str, Tokenizer]:
@@ -55,8 +56,10 @@ class Tokenizers:
         """Vocabulary sizes, as the recipes want them."""
         joint = self.source.same_entries(self.target)
         same = () if joint or not self.copies else self.target.ids_of(self.source)
+        # A word's first token may be the space before it.
+        marker = None if self.marker is None else self.source.encode(self.marker)[-1]
         others = tuple(part.size for part in self.source.parts[1:])
-        return Sizes(self.source.size, self.target.size, joint, same, self.open, self.lexicon, others)
+        return Sizes(self.source.size, self.target.size, joint, same, self.open, self.lexicon, marker, others)
 
     @property
     def open(self) -> bool:
@@ -123,7 +126,8 @@ def load_tokenizers(folder: Path, config: RunConfig) -> Tokenizers:
         sources = [target] * len(names)
     else:
         *sources, target = (load_tokenizer(folder, name, config.text) for name in (*names, "target"))
-    tokenizers = Tokenizers(tokenizer_of(sources), target, config.model.copies)
+    source = tokenizer_of(sources)
+    tokenizers = Tokenizers(source, target, config.model.copies, marker=config.text.sentence_marker)
     return with_lexicon(tokenizers, folder / LEXICON) if (folder / LEXICON).is_file() else tokenizers
 
 

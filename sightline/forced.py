@@ -103,13 +103,13 @@ def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) ->
 
 
 def has_attention(config: ModelConfig) -> bool:
-    """Whether a model of this kind looks at its source."""
-    return config.recipe != "seq2seq" and config.has_source
+    """Whether a model of this kind looks at its source: its decoder, or its encoder in hops."""
+    return config.has_source and (config.recipe != "seq2seq" or config.encoder.kind == "hops")
 
 
 def has_step_weights(config: ModelConfig) -> bool:
     """Whether each step of its search tells where it looked."""
-    return has_attention(config) and config.decoder.cross_attention == "full"
+    return has_attention(config) and config.recipe != "seq2seq" and config.decoder.cross_attention == "full"
 
 
 def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:

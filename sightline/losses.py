@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sightline.batch import Memory, beside
+from sightline.attention.clues import EmbeddedCoverage
+from sightline.batch import Memory, side_by_side
 
 Sum = tuple[Tensor, Tensor]
 
@@ -27,7 +28,7 @@ class Outcome:
     Where the decoder looked, `weights` `(B, T, S)`, which targets are `real` `(B, T)`, the memory, and the `links`
     `(B, T, S)` that were known before. Where positions were drawn, the `log_chances` `(B, T)` of these; `rewards` works
     out the log-probabilities of the targets, `(B, T)`, without gradient; `changing` are some weights that every update
-    changes.
+    changes. `embedded` gives the targets as the decoder will read them, `(B, T, e)`.
     """
 
     weights: Tensor
@@ -37,6 +38,7 @@ class Outcome:
     changing: Tensor
     links: Tensor | None = None
     log_chances: Tensor | None = None
+    embedded: Callable[[], Tensor] | None = None
 
 
 class AttentionLoss(nn.Module, ABC):
@@ -106,6 +108,26 @@ class GlobalFertility(Penalty):
         return (surprise * words).sum(), words.sum()
 
 
+class CoverageLeft(AttentionLoss):
+    """`|c_s|²` for each source word: what its coverage embedding has left after the last target (Mi et al. 2016).
+
+    Squared, because a norm has no gradient where it is 0. The clue belongs to the decoder: its weights are not counted
+    among this loss's own.
+    """
+
+    def __init__(self, clue: EmbeddedCoverage) -> None:
+        super().__init__()
+        self.decoders = (clue,)  # a module in a tuple is no submodule
+
+    def of(self, outcome: Outcome) -> Sum:
+        (clue,), source = self.decoders, outcome.memory.source
+        assert source is not None
+        assert outcome.embedded is not None
+        left = clue.at_end(source.ids, outcome.weights, outcome.embedded(), outcome.real)
+        words = source_words(source.mask)
+        return (left.square().sum(-1) * words).sum(), words.sum()
+
+
 class GuidedAttention(AttentionLoss):
     """Weights compared with links, for each target that has any: with `1 / n` at each of a target's n links.
 
@@ -162,6 +184,11 @@ class Certainty(Penalty):
         return (torch.xlogy(weights, weights.clamp(min=1e-30)) * real[..., None]).sum(), real.sum()
 
 
+def _alone(value: Tensor) -> Tensor:
+    """What one process has to add is all there is."""
+    return value
+
+
 # Parts of a batch may be at work at once; a lock of a module's own could not be copied with it.
 _PENDING = threading.Lock()
 
@@ -172,10 +199,11 @@ class Reinforce(AttentionLoss):
     A draw is good for what comes at its target and after it. `b` is what a target was worth lately, a moving average
     of log-probabilities which lowers the variance and, because it never knows the draw at hand, changes nothing else.
     All batches of an update see the same one: what they add to it waits until the weights have changed. It waits as a
-    whole number of millionths, so that the order of the parts cannot matter.
+    whole number of millionths, so that the order of the parts cannot matter. Where several ranks train, `pooled` sums
+    up what they add, so that all know the same. What is not a number is left out: the update will be skipped.
     """
 
-    MEMORY, UNIT = 0.9, 1e-6
+    MEMORY, UNIT, MOST = 0.9, 1e-6, 1e15
     baseline: Tensor
     waiting: Tensor
     seen: Tensor | None
@@ -183,6 +211,7 @@ class Reinforce(AttentionLoss):
     def __init__(self, first: float) -> None:
         """`first`: what a target is worth to who knows nothing."""
         super().__init__()
+        self.pooled: Callable[[Tensor], Tensor] = _alone
         self.register_buffer("baseline", torch.tensor([first], dtype=torch.float64))
         self.register_buffer("waiting", torch.zeros(2, dtype=torch.long))  # a sum in units, and its count
         self.register_buffer("seen", None, persistent=False)  # the weights that `waiting` belongs to
@@ -200,9 +229,11 @@ class Reinforce(AttentionLoss):
         baseline = self.settled(weights)
         gains = (rewards - baseline) * real
         to_come = gains.flip(1).cumsum(1).flip(1)
-        told = round(float((rewards * real).sum()) / self.UNIT)
+        worth = float((rewards * real).sum()) / self.UNIT
+        told = (round(worth), int(real.sum())) if abs(worth) < self.MOST else (0, 0)
+        added = self.pooled(torch.tensor(told, device=self.waiting.device))
         with _PENDING:
-            self.waiting += torch.tensor([told, int(real.sum())], device=self.waiting.device)
+            self.waiting += added
         return -(to_come * log_chances * real).sum(), real.sum()
 
     def settled(self, weights: Tensor) -> float:
@@ -224,8 +255,8 @@ def received(weights: Tensor, real: Tensor) -> Tensor:
 
 
 def words_of(memory: Memory) -> Tensor:
-    """The positions `(B, S)` of a memory that are words; of several sources each has its own end symbol."""
-    return beside([source_words(part.mask) for part in memory.parts or (memory,)])
+    """The source tokens `(B, S)` of a memory that are words; of several sources each has its own end symbol."""
+    return side_by_side([source_words(source.tokens) for source in memory.sources])
 
 
 def source_words(mask: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from sightline.attention.joined import JoinedAttention, JoinedCross, PlainCross,
 from sightline.attention.kinds import CrossAttention
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.attention.soft import SoftAttention
-from sightline.batch import Batch, Memory, Tokens, beside
+from sightline.batch import Batch, Memory, Tokens, side_by_side
 from sightline.decoders import Bridge, CellStack, Decoder
 from sightline.decoders.base import Start
 from sightline.decoders.joined import ChildSum, FlatStates, JoinedStart
@@ -73,7 +73,7 @@ class SeveralSources(Writer):
             assert isinstance(source, Tokens)
             memory = reader(self.output.known_source(source.ids), source.mask)
             parts.append(memory if bool(there.all()) else silenced(memory, there))
-        states, mask = (beside([getattr(part, name) for part in parts]) for name in ("states", "mask"))
+        states, mask = (side_by_side([getattr(part, name) for part in parts]) for name in ("states", "mask"))
         return Memory(states, mask, parts=tuple(parts))
 
     def source_lengths(self, batch: Batch) -> Tensor:

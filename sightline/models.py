@@ -6,6 +6,7 @@ Shapes: B sentences, S source positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -72,7 +73,8 @@ class EncoderDecoder(Writer):
         """The batch's only source as a memory of states `(B, S, d)`."""
         (source,) = batch.sources
         assert isinstance(source, Tokens)
-        return self.encoder(self.source_embedding(self.output.known_source(source.ids)), source.mask)
+        known = replace(source, ids=self.output.known_source(source.ids))
+        return self.encoder.read(self.source_embedding, known)
 
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
@@ -82,7 +84,7 @@ class EncoderDecoder(Writer):
 def seq2seq(config: ModelConfig, sizes: Sizes) -> Writer:
     """Everything the decoder knows of the source goes through one fixed vector (Sutskever et al. 2014)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     decoder, width = config.decoder, number(config.decoder.width)
     if decoder.context == "last" and config.encoder.kind == "positions":
         raise SightlineError(
@@ -100,14 +102,14 @@ def seq2seq(config: ModelConfig, sizes: Sizes) -> Writer:
 def bahdanau(config: ModelConfig, sizes: Sizes) -> Writer:
     """Attention before the update, context in the cell and in a maxout output layer (Bahdanau et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width, context = number(config.decoder.width), context_width(config, encoder.width)
     inputs = target.width + read_width(config, encoder)
     cells = CellStack(config.decoder.cell, inputs, context, width, number(config.decoder.layers), config.dropout)
     decoder = BahdanauDecoder(
         cells,
         make_bridge(config, encoder, cells, backward=True),
-        make_attention(config, width, encoder.width),
+        make_attention(config, sizes, width, encoder.width, target.width),
         Readout(width, inputs, context, target.width),
         target.width,
         config.decoder.readout_state,
@@ -119,7 +121,7 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> Writer:
 def luong(config: ModelConfig, sizes: Sizes) -> Writer:
     """Attention after the update, an attentional vector, input feeding (Luong et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = number(config.decoder.width)
     feeding = config.decoder.input_feeding
     cells = CellStack(
@@ -133,10 +135,10 @@ def luong(config: ModelConfig, sizes: Sizes) -> Writer:
     bridge = make_bridge(config, encoder, cells)
     decoder: Decoder
     if config.attention.choice in SUMMED:
-        summed = make_latent_attention(config, width, encoder.width)
+        summed = make_latent_attention(config, sizes, width, encoder.width)
         decoder = LatentDecoder(cells, bridge, summed, encoder.width, config.dropout)
     else:
-        attention = make_attention(config, width, encoder.width)
+        attention = make_attention(config, sizes, width, encoder.width, target.width)
         context = context_width(config, encoder.width)
         decoder = LuongDecoder(cells, bridge, attention, context, feeding, config.dropout)
     return _put_together(config, sizes, source, target, encoder, decoder)
@@ -145,7 +147,7 @@ def luong(config: ModelConfig, sizes: Sizes) -> Writer:
 def transformer(config: ModelConfig, sizes: Sizes) -> Writer:
     """Multi-head attention in encoder and decoder (Vaswani et al. 2017)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = target.width
     if encoder.width != width:
         raise SightlineError(
@@ -161,7 +163,7 @@ def _put_together(
 ) -> Writer:
     """The model of these parts, with the output layer and the losses that the config asks for."""
     output = make_output(config, sizes, decoder.width, encoder, target)
-    losses = make_losses(config, sizes.target, encoder.width)
+    losses = make_losses(config, sizes.target, encoder.width, decoder)
     if config.source_count > 1:
         readers = make_readers(config, sizes, source, target, encoder)
         return SeveralSources(readers, target, decoder, output, losses=losses)

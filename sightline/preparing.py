@@ -49,8 +49,9 @@ MEGABYTE = 10**6
 class Prepared:
     """All a run learns from and is measured with.
 
-    `texts` are the first validation pairs as they were read, `digest` stands for the content of both parts, and `mix`
-    says how often the corpora's pairs come in an epoch (None: each once).
+    `account` and `validation` tell what is left of the training and of the validation text. `texts` are the first
+    validation pairs as they were read, `digest` stands for the content of both parts, and `mix` says how often the
+    corpora's pairs come in an epoch (None: each once).
     """
 
     tokenizers: Tokenizers
@@ -58,8 +59,14 @@ class Prepared:
     valid: EncodedPairs
     texts: list[Pair]
     account: Account
+    validation: Account
     digest: str
     mix: Mix | None
+
+    def told(self) -> list[str]:
+        """What was dropped of each part, with examples; nothing where all was kept."""
+        parts = (("training on", self.account), ("validating with", self.validation))
+        return [line for what, account in parts if account.dropped for line in (f"{what} {account}", *account.lines())]
 
     @property
     def tokens_an_epoch(self) -> int:
@@ -236,7 +243,7 @@ class _Work:
             self.say(f"tokenising {pairs:,} {self.unit}s in {processes} processes")
         vocabularies = tokenizers.id_limits(self.longest)
         dropped: tuple[Counter[Verdict], ...] = (Counter(found.account().dropped), Counter())
-        examples = _Examples()
+        examples = (_Examples(), _Examples())
         source = tokenizers.source if self.config.model.has_source else None
         encoders = Encoders(source, tokenizers.target, self.longest, processes, tokenizers.open)
         of_train, of_valid = (self.longest if linked else None for linked in self.linked)
@@ -247,13 +254,12 @@ class _Work:
             encoders,
             self._bar(pairs, "tokenising") as watch,
         ):
-            for chunk, encoded in encoders.encode(self._chunks(examples)):
+            for chunk, encoded in encoders.encode(self._chunks(examples[0])):
                 (train, valid)[chunk.part].append(chunk, encoded)
                 for place in np.flatnonzero(encoded.verdicts).tolist():
                     why = Verdict(int(encoded.verdicts[place]))
                     dropped[chunk.part][why] += 1
-                    if chunk.part == 0:
-                        examples.add(why, chunk.corpus, chunk.lines[place], chunk.pairs[place])
+                    examples[chunk.part].add(why, chunk.corpus, chunk.lines[place], chunk.pairs[place])
                 if chunk.part == 1:
                     kept = np.flatnonzero(encoded.verdicts == Verdict.TRAIN).tolist()
                     texts.writelines(json.dumps(chunk.pairs[place]) + "\n" for place in kept)
@@ -263,11 +269,11 @@ class _Work:
             "held_out": found.count(Verdict.VALID),
             "usable": found.account().kept,
             "dropped": [{why.name: count for why, count in part.items()} for part in dropped],
-            "examples": examples.found,
+            "examples": [part.found for part in examples],
         }
 
     def _chunks(self, examples: _Examples) -> Iterator[Chunk]:
-        """The pairs of both parts in chunks; the others leave examples."""
+        """The pairs of both parts in chunks; the others, which were to be trained on, leave examples."""
         open_chunks: dict[int, Chunk] = {}
         for corpus, line, pair, verdict, links in self._both_parts():
             if verdict > Verdict.VALID:
@@ -329,7 +335,7 @@ class _Work:
             train,
             valid,
             first,
-            self._account(facts, train, valid),
+            *self._accounts(facts, (len(train), len(valid)), (training, validation)),
             _digest(
                 "".join(
                     entry.digests[name]
@@ -340,21 +346,23 @@ class _Work:
             mix(facts["counts"][0], [corpus.weight for corpus in self.corpora], self.config.data.temperature),
         )
 
-    def _account(self, facts: Facts, train: EncodedPairs, valid: EncodedPairs) -> Account:
-        """What was dropped of the training text; it is a mistake if either part has nothing left."""
-        of_training, of_validation = (
-            Account(len(part), {Verdict[why]: count for why, count in dropped.items()}, unit=self.unit)
-            for part, dropped in zip((train, valid), facts["dropped"], strict=True)
-        )
-        for name, account in (("train on", of_training), ("validate with", of_validation)):
+    def _accounts(
+        self, facts: Facts, kept: tuple[int, int], files: tuple[tuple[TextFiles, ...], tuple[TextFiles, ...]]
+    ) -> list[Account]:
+        """What was dropped of the training and of the validation text; it is a mistake if one has nothing left."""
+        accounts = []
+        for number, purpose in enumerate(("train on", "validate with")):
+            examples = {
+                Verdict[why]: [Example(files[number][corpus].where(line), *pair) for corpus, line, pair in found]
+                for why, found in facts["examples"][number].items()
+            }
+            dropped = {Verdict[why]: count for why, count in facts["dropped"][number].items()}
+            account = Account(kept[number], dropped, examples, self.unit)
             if not account.kept:
                 longest = f"(more than {self.longest:,} tokens: data.max_length)"
-                raise SightlineError(f"nothing is left to {name}: {account} {longest}")
-        examples = {
-            Verdict[why]: [Example(self.corpora[corpus].files.where(line), *pair) for corpus, line, pair in found]
-            for why, found in facts["examples"].items()
-        }
-        return Account(of_training.kept, of_training.dropped, examples, self.unit)
+                raise SightlineError(f"nothing is left to {purpose}: {account} {longest}")
+            accounts.append(account)
+        return accounts
 
 
 class _Examples:

@@ -86,6 +86,7 @@ ONLY_IN = {
     "penalties.one_look_each": ("bahdanau", "luong"),
     "penalties.certainty": ("bahdanau", "luong"),
     "penalties.fertility": ("bahdanau", "luong"),
+    "penalties.coverage_left": ("bahdanau", "luong"),
     "guided.weight": ("bahdanau", "luong", "transformer"),
     "guided.layer": ("transformer",),
     "guided.head": ("transformer",),

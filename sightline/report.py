@@ -22,7 +22,8 @@ from sightline.training.progress import DECIMALS
 
 REPORT, METRICS, CONFIG = "report.html", "metrics.jsonl", "config.yaml"
 EXAMPLES = 3  # of each kind
-# The scores of a validation, in the order of the table, and how exactly they are told.
+# Of these the one marked last as the best tells of the weights in the folder: single ones, or a mean of checkpoints.
+MEASURED = ("validation", "average")
 
 Row = dict[str, Any]
 
@@ -37,17 +38,18 @@ def gather(run: Path) -> Report:
     rows = read_metrics(run)
     training = [row for row in rows if row["kind"] == "training"]
     validations = [row for row in rows if row["kind"] == "validation"]
-    best = next((row for row in reversed(validations) if row.get("best")), None)
+    measured = [row for row in rows if row["kind"] in MEASURED]
+    best = next((row for row in reversed(measured) if row.get("best")), None)
     configuration = _configuration(run)
     translated = load_translations(run)
     facts = load_facts(run)
-    lengths, note = _lengths(translated)
+    lengths, note = _lengths(translated, best)
     return Report(
         title=run.resolve().name,
         figures=_figures(training, rows[-1], best, facts),
         charts=_charts(training, validations, best),
-        validations=_table(validations),
-        attention=_attention(load_attention(run), validations, configuration),
+        validations=_table(measured),
+        attention=_attention(load_attention(run), measured, configuration),
         lengths=lengths,
         lengths_note=note,
         examples=_examples(translated),
@@ -130,6 +132,7 @@ def _figures(training: Sequence[Row], last: Row, best: Row | None, facts: Mappin
         ("perplexity", _told(best, "perplexity")),
         ("sharpness", _told(best, "sharpness")),
         ("best at step", shown(_number(best, "step"), "count")),
+        ("best is the mean of", f"{best['checkpoints']} checkpoints" if best and _mean(best) else "–"),
         ("steps", f"{last['step']:,}"),
         ("minutes", f"{_number(last, 'seconds') / 60:.1f}"),
         ("target tokens/s", shown(float(np.median(speeds)) if speeds else math.nan, "count")),
@@ -148,31 +151,43 @@ def _course(rows: Sequence[Row], training: Sequence[Row], best: Row | None) -> l
         tokens, skipped = training[-1].get("tokens", 0), training[-1].get("skipped", 0)
         course.append(("target tokens read", f"{tokens:,}"))
         course.append(("updates skipped", f"{skipped:,}, their loss or gradient not finite" if skipped else "none"))
-    course.append(("best validation", f"step {best['step']:,}" if best else "none"))
+    where = [f"step {best['step']:,}", *_mean(best)] if best else ["none"]
+    course.append(("best validation", ", ".join(where)))
     return course
 
 
-def _table(validations: Sequence[Row]) -> Table:
-    names = [name for name in DECIMALS if any(name in row for row in validations)]
+def _mean(row: Row) -> list[str]:
+    """Of what a row tells, where that is no single weights."""
+    return [f"mean of {row['checkpoints']} checkpoints"] if row["kind"] == "average" else []
+
+
+def _remarks(row: Row) -> list[str]:
+    return [*_mean(row), *(["best so far"] if row.get("best") else [])]
+
+
+def _table(measured: Sequence[Row]) -> Table:
+    names = [name for name in DECIMALS if any(name in row for row in measured)]
     rows = [
         [
             f"{row['step']:,}",
             f"{_number(row, 'seconds') / 60:.1f}",
             *(_told(row, name) for name in names),
-            "best so far" if row.get("best") else "",
+            ", ".join(_remarks(row)),
         ]
-        for row in validations
+        for row in measured
     ]
     return Table(["step", "minutes", *(name.replace("bleu", "BLEU") for name in names), ""], rows)
 
 
-def _attention(frames: dict[int, list[Seen]], validations: Sequence[Row], configuration: str) -> Attention | None:
+def _attention(frames: dict[int, list[Seen]], measured: Sequence[Row], configuration: str) -> Attention | None:
     if not frames or not frames[max(frames)]:
         return None
     notes = {}
-    for row in validations:
+    for row in measured:
+        if row["kind"] == "average" and not row.get("best"):
+            continue  # a mean that did not become the model: the step shows its own weights
         told = [f"{name} {_told(row, name.lower())}" for name in ("BLEU", "sharpness") if name.lower() in row]
-        notes[row["step"]] = " · ".join([*told, *(["best so far"] if row.get("best") else [])])
+        notes[row["step"]] = " · ".join([*told, *_remarks(row)])
     last = frames[max(frames)]
     chosen = _chosen(configuration)
     try:
@@ -205,14 +220,16 @@ def _sharpest(sentences: Sequence[Seen]) -> tuple[int, int | None] | None:
     return layer, head if len(sentences[0].layers[layer]) > 1 else None
 
 
-def _lengths(translated: Translated | None) -> tuple[list[Length], str]:
+def _lengths(translated: Translated | None, best: Row | None) -> tuple[list[Length], str]:
     if translated is None or not translated.sources:
         return [], ""
     texts = translated.sources, translated.translations, translated.references
     buckets = metrics.by_length(*texts, tokenize=translated.tokenize)
     score = metrics.bleu(translated.translations, translated.references, translated.tokenize)
+    mean = _mean(best) if best and best["step"] == translated.step else []
+    where = f"{''.join(f'by the {one} ' for one in mean)}at step {translated.step:,}"
     note = (
-        f"{len(translated.sources):,} validation sentences, translated greedily at step {translated.step:,}: "
+        f"{len(translated.sources):,} validation sentences, translated greedily {where}: "
         f"BLEU {score.value:.1f} over all. {score.signature}"
     )
     return [Length(bucket.label, bucket.sentences, bucket.bleu, bucket.chrf) for bucket in buckets], note

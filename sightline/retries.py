@@ -46,7 +46,7 @@ def with_retries(
     cannot be compared.
     """
     again = again or _again(translator, translations)
-    looked = [replace(one, flags=detect(one, expectations)) for one in translations]
+    looked = [one.changed(flags=detect(one, expectations)) for one in translations]
     groups: dict[SearchOptions, list[int]] = {}
     for place, one in enumerate(looked):
         settings = safer(translator, one, options, requests[place] if requests else Request()) if one.flags else None
@@ -54,15 +54,15 @@ def with_retries(
             groups.setdefault(settings, []).append(place)
     for settings, places in groups.items():
         for place, second in zip(places, again(places, settings), strict=True):
-            looked[place] = better(looked[place], replace(second, flags=detect(second, expectations)))
+            looked[place] = better(looked[place], second.changed(flags=detect(second, expectations)))
     return looked
 
 
 def better(first: Translation, second: Translation) -> Translation:
     """The better of two attempts at one source, with the other one beside it."""
     if _rank(second) > _rank(first):
-        return replace(second, first=first)
-    return replace(first, retry=second)
+        return second.changed(first=first)
+    return first.changed(retry=second)
 
 
 def _rank(one: Translation) -> tuple[int, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from sightline.document_settings import DOCUMENT_KINDS
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def _of_model(model: ModelConfig) -> Iterator[str]:
     context, attention = model.sources.context, model.attention
     if not model.has_source:
         yield "a language model has no source; leave it out"
+    if model.encoder.kind in DOCUMENT_KINDS:
+        yield f"model.encoder.kind = {model.encoder.kind} reads one document; choose another encoder"
+    if model.attention.coverage == "embedded":
+        yield "model.attention.coverage = embedded begins from the words of one source: choose sum, fertility or neural"
     if model.recipe == "seq2seq" and model.decoder.context == "concatenation":
         yield "model.decoder.context = concatenation has a place for each position: choose last, mean or sum"
     if model.sources.start == "child_sum" and model.decoder.cell != "lstm" and model.recipe != "transformer":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from sightline.training import checkpoints
 from sightline.training.averaging import average_weights
 from sightline.training.checkpoints import Keep, best_checkpoints, last_checkpoints, read_weights, save_checkpoint
 from sightline.training.moving_average import MovingAverage, replaced
+from sightline.training.progress import Silent
 from sightline.training.run import train
+from sightline.training.watch import Sample
 from tests.commands import Command, settings, tiny
 from tests.test_checkpoints import adam, trained
 from tests.test_training import Run, Toy, ToyData, stopped_at
@@ -254,6 +257,37 @@ def test_a_signal_while_the_mean_is_validated(tmp_path: Path) -> None:
     rest = Run(tmp_path / "part", validate=watched(False))
     assert rest.trainer(average="last").run(resume=True).average == expected.average
     assert rest.lines_without_time() == whole.lines_without_time()
+
+
+class Impatient(Silent):
+    """Somebody presses Ctrl-C when the validation at `step` is done."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def validated(self, step: int, metrics: Mapping[str, float], best: bool, samples: Sequence[Sample] = ()) -> None:
+        if step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("step", [16, 20])
+def test_a_signal_just_after_a_validation(step: int, tmp_path: Path) -> None:
+    """No checkpoint is due at 16, so the one that the signal brings about has no part in the mean; 20 is the end."""
+    options: dict[str, Any] = {"average": "last", "average_count": 3, "validate_every": 4, "save_every": 3}
+
+    def validate(model: nn.Module) -> Mapping[str, float]:
+        return {"loss": 1.0, "weights": float(model.get_parameter("hidden.bias").detach().square().sum())}
+
+    expected = Run(tmp_path / "whole", validate=validate).trainer(**options).run()
+    trainer = Run(tmp_path / "parts", validate=validate).trainer(**options)
+    trainer.host = replace(trainer.host, progress=Impatient(step))
+    first = trainer.run()
+    assert (first.interrupted, first.steps) == (True, step)
+    result = Run(tmp_path / "parts", validate=validate).trainer(**options).run(resume=True)
+    assert expected.average_of == result.average_of == (15, 18, 20)
+    assert result.average == expected.average
+    kept = [{name.partition(".")[0] for name in named(tmp_path / part)} for part in ("whole", "parts")]
+    assert kept[0] == kept[1] == {"step-0000015", "step-0000018", "step-0000020"}
 
 
 def test_replacing_restores() -> None:

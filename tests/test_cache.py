@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,13 @@ def test_what_was_not_used_for_longest_goes(tmp_path: Path, monkeypatch: pytest.
     abandoned = tmp_path / ".making-x"
     abandoned.mkdir()
     os.utime(abandoned, (3, 3))
+    theirs = tmp_path / ".making-y"  # by another run: begun long ago, but written to just now, and large
+    theirs.mkdir()
+    (theirs / "data").write_bytes(bytes(5000))
+    os.utime(theirs, (3, 3))
     store.entry("x", {"n": 0}, fill)  # used again
     store.entry("x", {"n": 3}, fill)
+    shutil.rmtree(theirs)  # it is there
     left = [json.loads((path / "manifest.json").read_text())["key"]["n"] for path in tmp_path.iterdir()]
     assert sorted(left) == [0, 3]
 

@@ -14,7 +14,7 @@ import torch
 from sightline.attention.capture import capture
 from sightline.config import build_config
 from sightline.errors import SightlineError
-from sightline.training import directions, run
+from sightline.training import directions, parallel, run
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.compiling import check_compiler, compile_layers
 from sightline.training.estimate import reckoned
@@ -109,6 +109,22 @@ def test_a_compiled_run_goes_on_where_it_was(command: Command, toy_pairs: Path, 
     assert "going on after update 2" in done.err, done.err
     one, other = (safetensors.torch.load_file(weights(path)) for path in (whole, parts))
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@needs_compiler
+@pytest.mark.filterwarnings("default")
+def test_the_copy_that_is_sharded_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fsdp the first rank keeps the model whole and shards a copy of it, as the other ranks shard theirs."""
+    for name in ("fully_shard", "register_fsdp_forward_method"):  # which need a group of ranks
+        monkeypatch.setattr(f"torch.distributed.fsdp.{name}", lambda *given: None)
+    model = small_model("transformer")
+    compile_layers(model)
+    owners = [parallel.shard(model, keep=keep).owner for keep in (False, True)]
+    assert owners[0] is model is not owners[1]
+    compiled = [
+        [name for name, part in owner.named_modules() if part._compiled_call_impl is not None] for owner in owners
+    ]
+    assert compiled[0] == compiled[1] != []
 
 
 def test_what_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,3 +285,16 @@ def test_agreement() -> None:
     assert agreement([[1, 2, 3], [4]], [[1, 2, 3], [4]]) == 1.0
     assert agreement([[1, 2, 3], []], [[1, 3], [5]]) == 1 - 2 / 4
     assert agreement([[]], [[]]) == 1.0
+
+
+def test_what_is_usual_goes_with_an_export(trained: Any, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model"))
+    (folder / "expectations.json").write_text(
+        '{"format": 1, "lengths": [0.9, 1.1], "scripts": null, "source_words": [], "unchecked": []}'
+    )
+    export(folder, tmp_path / "out", "ctranslate2", HELD_OUT[:2], tolerance=100)
+    one, other = (
+        sightline.load(path).translate("a b c", max_length=1, check=True) for path in (folder, tmp_path / "out")
+    )
+    assert [flag.name for flag in one.flags or []] == [flag.name for flag in other.flags or []]
+    assert "short" in {flag.name for flag in other.flags or []}

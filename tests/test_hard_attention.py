@@ -6,6 +6,7 @@ Shapes: B sentences, T queries, S positions.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -144,6 +145,27 @@ def test_the_order_of_parts_does_not_matter() -> None:
             told(module, parts[part], torch.zeros(1))
         found.add(module.settled(torch.ones(1)))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("reward", [math.nan, -math.inf, -1e30])
+def test_a_reward_that_is_no_number_moves_no_baseline(reward: float) -> None:
+    """It makes the loss none either, so that the update is skipped; and what is no use is not counted."""
+    module, weights = Reinforce(-4.0), torch.zeros(3)
+    total, _ = module(
+        torch.full((1, 2), -0.5), torch.tensor([[reward, -1.0]]), torch.ones(1, 2, dtype=torch.bool), weights
+    )
+    assert not total.isfinite() or total.abs() > 1e20
+    assert module.settled(weights + 1) == -4
+    told(module, torch.full((2, 2), -1.0), weights + 1)
+    assert module.settled(weights + 2) == pytest.approx(0.9 * -4 + 0.1 * -1)
+
+
+def test_ranks_pool_what_they_add() -> None:
+    module, weights = Reinforce(-4.0), torch.zeros(3)
+    theirs = torch.tensor([round(-7.0 / Reinforce.UNIT), 3])
+    module.pooled = lambda value: value + theirs
+    told(module, torch.full((1, 2), -1.0), weights)
+    assert module.settled(weights + 1) == pytest.approx(0.9 * -4 + 0.1 * (-7 - 2) / 5)
 
 
 def test_what_waits_is_kept_with_the_model() -> None:

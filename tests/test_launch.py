@@ -6,16 +6,21 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from sightline.config import RunConfig
 from sightline.console import complain
+from sightline.errors import SightlineError
 from sightline.launch import Launch, launched
 from sightline.sizes import Corpus, fill
+from sightline.training.group import Group
 from sightline.training.interrupts import Interrupted, Stop
 from sightline.training.ranks import Alone, portion, rank_seed, started, whole
 
@@ -75,6 +80,53 @@ def test_a_signal_under_torchrun_is_a_wish() -> None:
     assert (alone.wished, alone.requested) == (True, True)
     with pytest.raises(KeyboardInterrupt):
         alone.handle(signal.SIGINT, None)
+
+
+def group(launch: Launch, store: dist.HashStore) -> Group:
+    return Group(launch, "ddp", torch.device("cpu"), store)
+
+
+# Two machines, of two ranks and of one.
+MACHINES = [Launch(0, 3, 0, 2), Launch(1, 3, 1, 2), Launch(2, 3, 0, 1)]
+
+
+def test_ranks_prepare_in_turn_and_go_on_together() -> None:
+    """The first, then one on the other machine, then the rest; nobody is in a collective while another prepares."""
+    store, went_on, order = dist.HashStore(), threading.Event(), list[int]()
+
+    def prepare(rank: int) -> int:
+        if rank == 1:
+            assert not went_on.wait(0.3)
+        order.append(rank)
+        return 10 * rank
+
+    def run(launch: Launch) -> int:
+        found = group(launch, store).in_turn(lambda: prepare(launch.rank))
+        went_on.set()
+        return found
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(run, MACHINES)) == [0, 10, 20]
+    assert order == [0, 2, 1]
+
+
+def test_a_rank_that_cannot_prepare_ends_the_others() -> None:
+    store = dist.HashStore()
+
+    def prepare(rank: int) -> None:
+        if rank == 2:
+            raise SightlineError("no such file")
+
+    def run(launch: Launch) -> SightlineError:
+        with pytest.raises(SightlineError) as caught:
+            group(launch, store).in_turn(lambda: prepare(launch.rank))
+        return caught.value
+
+    with ThreadPoolExecutor(3) as pool:
+        first, second, third = pool.map(run, MACHINES)
+    assert str(first) == str(second) == "rank 2 could not go on: torchrun tells why"
+    assert [getattr(error, "aloud", None) for error in (first, second, third)] == [True, False, None]
+    assert str(third) == "no such file"
 
 
 def test_each_rank_has_a_stream_of_its_own() -> None:

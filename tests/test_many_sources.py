@@ -369,6 +369,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("transformer", {"model": {"sources": {"start": "child_sum"}}}, "no such choice"),
     ("bahdanau", {"model": {"sources": {"start": "child_sum"}}}, "a gru has none"),
     ("luong", {"model": {"attention": {"span": "local-p"}}}, "model.attention.span = local-p"),
+    ("luong", {"model": {"attention": {"coverage": "embedded"}}}, "choose sum, fertility or neural"),
+    (
+        "luong",
+        {"model": {"encoder": {"kind": "hierarchical"}}, "text": {"sentence_marker": "|||"}},
+        "reads one document",
+    ),
     ("luong", {"model": {"attention": {"score": "location"}}}, "model.attention.score = location"),
     ("luong", {"model": {"attention": {"choice": "online_monotonic"}}}, "model.attention.choice"),
     (

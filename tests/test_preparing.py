@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -152,6 +153,33 @@ class TestFilters:
         prepared = make(values, longest=10)
         assert "1 too long" in str(prepared.account)
         assert prepared.account.lines()[0].startswith(f"  too long: {pairs}, line 3: abcdef")
+
+    def test_what_was_held_out_and_cannot_be_used_is_told(self, command: Command, tmp_path: Path) -> None:
+        """Every pair is somewhere in the account: held out, too long, or left."""
+        rows = [("a" * (20 if number % 2 else 3) + str(number), f"B{number}") for number in range(100)]
+        pairs = write_tsv(tmp_path / "p.tsv", rows)
+        line = ["train", "--pairs", pairs, "--output", tmp_path / "m", "--max-steps", 1, *settings()]
+        sets = ["text.tokenizer=char", "data.max_length=10", "data.held_out=20"]
+        done = command(*line, *(part for one in sets for part in ("--set", one)))
+        assert done.code == 0, done.err
+        assert "held out 20 of 100 pairs" in done.err
+        told = r"^{} (\d+) pairs; dropped (\d+) too long\n  too long: .*, line \d+: a{{20}}"
+        (training,) = re.findall(told.format("training on"), done.err, re.MULTILINE)
+        (validation,) = re.findall(told.format("validating with"), done.err, re.MULTILINE)
+        assert sum(map(int, training)) == 80
+        assert sum(map(int, validation)) == 20
+        kept = json.loads((tmp_path / "m" / "dropped.json").read_text())["validation"]
+        assert [kept["kept"], kept["dropped"]["too_long"]["count"]] == [*map(int, validation)]
+
+    def test_what_cannot_be_used_of_a_validation_file(self, make: Callable[..., Prepared], tmp_path: Path) -> None:
+        """The second time it comes from the cache."""
+        valid = write_tsv(tmp_path / "v.tsv", [("a", "A"), ("", "B"), ("c " * 9, "C")])
+        for _ in range(2):
+            assert make({"data": {"valid_pairs": str(valid)}}, longest=8).told() == [
+                "validating with 1 pair; dropped 1 with an empty side, 1 too long",
+                f"  with an empty side: {valid}, line 2: B",
+                f"  too long: {valid}, line 3: c c c c c c c c c | C",
+            ]
 
     def test_at_most_three_examples(self, make: Callable[..., Prepared], tmp_path: Path) -> None:
         pairs = write_tsv(tmp_path / "p.tsv", [*letters(30), *[("", "x")] * 7])

@@ -108,6 +108,26 @@ def test_it_tells_what_was_measured(page: str) -> None:
     assert [point[3] for point in loss["validation"]] == ["5", "2.5", "1.667", "1.25"]
 
 
+@pytest.mark.parametrize("best", [True, False])
+def test_a_mean_that_became_the_model_is_what_it_tells_of(best: bool, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    place = {"kind": "average", "step": 400, "epoch": 0, "seconds": 130.0, "best": best, "checkpoints": 3}
+    with open(run / "metrics.jsonl", "a") as lines:
+        print(json.dumps({**place, "loss": 1.0, "perplexity": 2.72, "bleu": 31.4, "sharpness": 0.2}), file=lines)
+    told = gather(run)
+    figures = dict(told.figures)
+    assert figures["BLEU, validation"] == ("31.4" if best else "28.0")
+    assert figures.get("best is the mean of") == ("3 checkpoints" if best else None)
+    rows = told.validations.rows
+    assert rows[-1][-1] == "mean of 3 checkpoints" + ", best so far" * best
+    assert rows[-2][-1] == "best so far"
+    assert dict(told.facts)["best validation"] == "step 400" + ", mean of 3 checkpoints" * best
+    assert told.attention is not None
+    assert told.attention.notes[400].startswith("BLEU 31.4" if best else "BLEU 28.0")
+    assert ("greedily by the mean of 3 checkpoints at step 400" in told.lengths_note) == best
+    assert [point[0] for point in told.charts[1].series[0].points] == [100, 200, 300, 400]  # the mean is no curve
+
+
 def test_the_attention_of_every_step_is_in_it(page: str, tmp_path: Path) -> None:
     movie = content(page)["attention"]
     assert movie["steps"] == [100, 200, 300, 400]

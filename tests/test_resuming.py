@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from sightline.training.resume import (
     lasting_settings,
     places,
 )
+from sightline.training.run import Scorer
 from tests.commands import Command, letters, settings, write_lines, write_tsv
 from tests.test_checkpoints import trained
 from tests.test_config import keys
@@ -72,6 +74,30 @@ def test_more_steps_after_a_limit_of_time(begun: Callable[..., Path], command: C
     assert "all 5 updates are done" in command(*resume, "--more-steps", 3).err
     done = command(*resume, "--more-steps", 3, "--max-minutes", 1e-9)
     assert "its 0 minutes are used up" in done.err
+
+
+def test_an_interrupted_last_validation_is_made_up_for(
+    command: Command, toy_pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No update is left to do, but what a run says at its end was not said yet."""
+    line = ["train", "--output", tmp_path / "run"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Scorer, "__call__", lambda self, model: signal.raise_signal(signal.SIGINT))
+        done = command(*line, "--pairs", toy_pairs, *settings(), "--max-steps", 2)
+        assert done.code == 130
+        assert "interrupted after 2 updates" in done.err
+    done = command(*line, "--resume")
+    assert done.code == 0
+    for told in ("all 2 updates are done", "best validation, at update 2", "the model is in"):
+        assert told in done.err
+    assert "the model is in" not in command(*line, "--resume").err  # now it was
+
+
+def test_a_run_without_a_model_is_a_mistake_every_time(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
+    line = ["train", "--output", tmp_path / "run"]
+    given = ["--pairs", toy_pairs, *settings(), "--max-steps", 2, "--set", "training.learning_rate=1e30"]
+    for options in (given, ["--resume"]):
+        assert "no validation gave a number, so there is no model" in command(*line, *options).last_word()
 
 
 def test_more_steps_that_make_no_sense(begun: Callable[..., Path], command: Command, tmp_path: Path) -> None:

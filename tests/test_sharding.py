@@ -148,7 +148,7 @@ def source(tmp_path: Path) -> Path:
 def test_one_worker_two_workers_and_a_kill(command: Command, model: Path, source: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     done = command("translate", model, source, "--output", one, "--workers", 1, *OPTIONS)
-    assert (done.code, done.out) == (0, ""), done.err
+    assert (done.code, done.out) == (1, ""), done.err  # since some lines failed
     summary, failures = told(done)
     assert summary == f"{one}: 40 lines"
     assert failures.startswith(f"2 of them failed and are empty, see {one}.failed.jsonl; the first: 2,000 tokens")
@@ -157,7 +157,7 @@ def test_one_worker_two_workers_and_a_kill(command: Command, model: Path, source
     wider = command("translate", model, source, "--output", two, "--beam", 3, *OPTIONS).mistake()
     assert "begun with beam left open, which is 3 now" in wider
     done = command("translate", model, source, "--output", two, "--workers", 1, *OPTIONS)
-    assert done.code == 0, done.err
+    assert done.code == 1, done.err
     assert told(done)[0] == f"{two}.parts: 14 lines are translated already; going on"
     assert two.read_bytes() == one.read_bytes()
     assert Path(f"{two}.failed.jsonl").read_bytes() == Path(f"{one}.failed.jsonl").read_bytes()
@@ -170,6 +170,8 @@ def test_one_worker_two_workers_and_a_kill(command: Command, model: Path, source
     right = [row["text"] == line.upper() and len(row["others"]) == 1 for row, line in zip(rows, LINES, strict=True)]
     assert sum(right) >= 30  # it has not learnt the task to the end
     assert (rows[11]["text"], rows[bad]["text"], rows[11]["alignment"]) == ("", "", "")
+    assert [number for number, row in enumerate(rows) if "error" in row] == [11, bad]
+    assert rows[11]["error"] == failed[0]["reason"]
 
 
 def test_ctrl_c_keeps_what_is_done(model: Path, tmp_path: Path) -> None:

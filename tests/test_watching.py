@@ -18,13 +18,14 @@ import torch
 from sightline import links
 from sightline.align import force
 from sightline.config import build_config, merge
+from sightline.data import Pair
 from sightline.errors import SightlineError
 from sightline.folder import load_folder
 from sightline.preparing import prepare
 from sightline.recordings import load_attention, load_facts, load_translations
 from sightline.training.checkpoint_names import latest
 from sightline.training.progress import Lines, sample_lines
-from sightline.training.run import Trained, train
+from sightline.training.run import Scorer, Trained, train
 from sightline.training.tensorboard import Board
 from sightline.training.watch import Sample
 from sightline.training.watching import LONGEST, SENTENCES, watched
@@ -131,6 +132,24 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     board = EventAccumulator(str(run / "tensorboard"))
     board.Reload()
     return {name: [(one.step, one.value) for one in board.Scalars(name)] for name in board.Tags()["scalars"]}
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_the_report_is_about_the_weights_in_the_folder(better: bool, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Translations and attention are the mean's where the mean became the model."""
+    score = Scorer.__call__
+    losses = iter([3.0, 2.0, 2.5, 1.0 if better else 4.0])
+    monkeypatch.setattr(Scorer, "__call__", lambda self, model: {**score(self, model), "loss": next(losses)})
+    done = run("mean", average="last", average_count=2, learning_rate=0.05)
+    assert bool(done.result.average_of) == better
+    translations, frames = load_translations(done.folder), load_attention(done.folder)
+    assert translations is not None
+    assert translations.step == done.result.best_step == (6 if better else 4)
+    folder = load_folder(done.folder)
+    shown = frames[6][0]
+    (now,) = force(folder, [Pair(" ".join(shown.source), " ".join(shown.target))])
+    exact = np.allclose(now.word_layers(done.config.alignment.reading)[0], shown.layers[0], atol=1e-3)
+    assert exact == better
 
 
 def test_a_run_that_was_killed_and_goes_on_has_everything_once(run: Run, tmp_path: Path) -> None:

@@ -78,6 +78,15 @@ class JoinedAttention(Tapped):
         """Whether a look depends on the ones before."""
         return any(part.remembers for part in self.parts)
 
+    @property
+    def token_width(self) -> int:
+        """How wide what looks want of a token is: they want nothing, see `sightline.source_settings`."""
+        return 0
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """What looks want of the tokens that are read before them, `(…, e)` to `(…, 0)`."""
+        return embedded[..., :0]
+
     def open(self, memory: Readable) -> tuple[Named, Named]:
         """What every step shares of a memory of several sources, and what is remembered before the first look."""
         shared: Named = {}
@@ -106,6 +115,7 @@ class JoinedAttention(Tapped):
         positions: Tensor,
         mix: Mix | None = None,
         state: Mapping[str, Tensor] | None = None,
+        tokens: Tensor | None = None,
     ) -> Attended:
         """Queries `(B, T, d_q)` at target positions `(T,)` look at what `open` made: see `SoftAttention.forward`."""
         looks = []

@@ -21,6 +21,7 @@ from sightline.attention.scores import Score
 from sightline.randomness import dropout
 from sightline.stack import Stack
 
+NOTHING_BESIDE: Mapping[str, Tensor] = {}
 MEMORY = "attention."  # before the names of what attention remembers, in a decoder's state
 
 
@@ -36,6 +37,9 @@ class Readable(Protocol):
     def mask(self) -> Tensor: ...
     @property
     def parts(self) -> Sequence[Readable]: ...
+    def beside(self) -> Mapping[str, Tensor]:
+        """What attention may want beside them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -87,20 +91,34 @@ class Scored(Tapped):
 
     def open(self, memory: Readable) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What every step shares of a memory, and what is remembered before the first look."""
-        return self.prepare(memory.states, memory.mask), self.begin(memory.states, memory.mask)
+        given = (memory.states, memory.mask, memory.beside())
+        return self.prepare(*given), self.begin(*given)
 
-    def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares."""
+    def prepare(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares; for `beside` see `begin`."""
         prepared = {"keys": self.score.prepare(states, mask), "values": states, "mask": mask}
         for clue in self.clues:
             prepared |= clue.prepare(states, mask)
         return prepared
 
-    def begin(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """What it remembers before the first look: tensors `(B, S, …)`, one row for each hypothesis later on."""
+    @property
+    def token_width(self) -> int:
+        """k: how wide what looks want of a token is."""
+        return sum(clue.token_width for clue in self.clues)
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """What looks want of the tokens that are read before them, `(…, e)` to `(…, k)`."""
+        wanted = [clue.of_tokens(embedded) for clue in self.clues if clue.token_width]
+        return wanted[0] if wanted else embedded[..., :0]
+
+    def begin(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        """What it remembers before the first look: tensors `(B, S, …)`, one row for each hypothesis later on.
+
+        `beside` may have more of the positions, `(B, …)` each: their `ids`.
+        """
         begun: dict[str, Tensor] = {}
         for clue in self.clues:
-            begun |= clue.begin(states, mask)
+            begun |= clue.begin(states, mask, {**beside})
         return {MEMORY + name: value for name, value in begun.items()}
 
     def scores(self, look: Look) -> Tensor:
@@ -133,11 +151,13 @@ class SoftAttention(Scored, ABC):
         positions: Tensor,
         mix: Mix | None = None,
         state: Mapping[str, Tensor] | None = None,
+        tokens: Tensor | None = None,
     ) -> Attended:
         """Queries `(B, T, d_q)` at target positions `(T,)`, from 0, look at what `prepare` made.
 
         `mix`, weights `(B, T, S)` to contexts `(B, T, d_k)`, may stand in for the product with the values. `state` has
-        among other things what `begin` or the look before left, `(B · T, S, …)` each.
+        among other things what `begin` or the look before left, `(B · T, S, …)` each. `tokens` `(B, T, k)` is what
+        `of_tokens` made of those that were just read, for attention that wants it.
         """
         leading = queries.shape[:2]
         carried = {
@@ -145,7 +165,9 @@ class SoftAttention(Scored, ABC):
             for name, value in (state or {}).items()
             if name.startswith(MEMORY)
         }
-        look = Look(queries, shared, positions, carried)
+        look = Look(queries, shared, positions, carried, tokens)
+        for clue in self.clues:
+            carried |= clue.before(look)
         weights = self.weigh(look)
         if self.tap is not None:
             self.tap.record(weights[:, None])

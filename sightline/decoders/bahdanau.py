@@ -70,24 +70,32 @@ class BahdanauDecoder(Decoder):
         shared, remembered = self.attention.open(memory)
         return State(shared, {**self.bridge(memory), **remembered})
 
-    def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> tuple[State, Tensor, Attended]:
-        """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, and what was seen."""
+    def advance(
+        self, projected: Tensor, known: Tensor, state: State, loop: Loop | None = None
+    ) -> tuple[State, Tensor, Attended]:
+        """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, and what was seen.
+
+        `known` `(R, k)` is what attention wants of the tokens.
+        """
         before = state.own[self.cells.top]
         position = torch.tensor([state.position], device=before.device)
         queries, mix = before.view(-1, state.width, before.size(-1)), loop.mix if loop else None
-        looked = self.attention(queries, state.shared, position, mix, state.own)
+        tokens = known.view(*queries.shape[:2], known.size(-1))
+        looked = self.attention(queries, state.shared, position, mix, state.own, tokens)
         own = self.cells.step(projected, looked.context.flatten(0, 1), state.own, loop.weights if loop else None)
         after = state.advance({**own, **looked.state})
         read = after.own[self.cells.top] if self.updated else before
         return after, read, looked
 
     def of_tokens(self, embedded: Tensor) -> Tensor:
-        """Their share of the gates and of the readout, `(…, G n + 2 d)`."""
-        return torch.cat([self.cells.project(embedded), self.readout.of_tokens(embedded)], -1)
+        """Their share of the gates, of the readout and of attention, `(…, G n + 2 d + k)`."""
+        parts = (self.cells.project(embedded), self.readout.of_tokens(embedded), self.attention.of_tokens(embedded))
+        return torch.cat(parts, -1)
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
-        projected, share = given.tensor_split([given.size(-1) - 2 * self.width], -1)
-        state, read, looked = self.advance(projected, state)
+        end = given.size(-1) - self.attention.token_width
+        projected, share, known = given.tensor_split([end - 2 * self.width, end], -1)
+        state, read, looked = self.advance(projected, known, state)
         features = self.readout.added(share, read, looked.context.flatten(0, 1))
         return Decoded(self.dropout(features), state, looked.weights.flatten(0, 1), log_chances=looked.rows_drawn())
 
@@ -95,8 +103,9 @@ class BahdanauDecoder(Decoder):
         state = self.start(memory)
         loop = Loop.over(self.cells, state, self.attention)
         reads, looks = [], []
-        for projected in self.cells.project(embedded).unbind(1):
-            state, read, looked = self.advance(projected, state, loop)
+        of_tokens = (self.cells.project(embedded), self.attention.of_tokens(embedded))
+        for projected, known in zip(*(part.unbind(1) for part in of_tokens), strict=True):
+            state, read, looked = self.advance(projected, known, state, loop)
             reads.append(read)
             looks.append(looked)
         seen = Attended.joined(looks)

@@ -16,6 +16,7 @@ from sightline.interop.kept import for_ctranslate2, is_export
 from sightline.interop.weights import number
 
 if TYPE_CHECKING:
+    from sightline.engines.ctranslate2 import CTranslate2Engine
     from sightline.engines.pytorch import PyTorchEngine
 
 AUTO = "auto"
@@ -102,6 +103,29 @@ class Engines:
         engine = self.get(PyTorchEngine.name)
         assert isinstance(engine, PyTorchEngine)
         return engine
+
+    def check_live(self) -> None:
+        """Refuses to show a translation while it is made where that was left no engine that can."""
+        if is_export(self.files.path):
+            raise SightlineError(
+                f"{self.files.path}: an export cannot show a translation while it is made; the model that it was "
+                "exported from can"
+            )
+        if "pytorch" not in self.names():
+            raise SightlineError(
+                "the ctranslate2 engine cannot show a translation while it is made; the pytorch engine can: choose it, "
+                "or auto"
+            )
+
+    def looking(self, alignment: AlignmentConfig) -> CTranslate2Engine | None:
+        """The engine that can tell the weights of given translations without torch; None when there is none."""
+        if "ctranslate2" not in self.names():
+            return None
+        from sightline.engines.ctranslate2 import CTranslate2Engine
+
+        engine = self.get(CTranslate2Engine.name)
+        assert isinstance(engine, CTranslate2Engine)
+        return engine if engine.aligns(alignment) else None
 
     def aligns(self, alignment: AlignmentConfig) -> bool:
         """Whether there is an engine that can tell an alignment: all but an export of a model without a chosen head."""

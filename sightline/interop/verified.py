@@ -20,6 +20,7 @@ from sightline import __version__
 from sightline.engines.base import Watch
 from sightline.engines.choice import Engines
 from sightline.errors import SightlineError, nearest
+from sightline.expectations import FILE as EXPECTATIONS
 from sightline.files import failure, write_text
 from sightline.folder import CARD, WEIGHTS, ModelFiles, open_files, save_config, save_tokenizers
 from sightline.interop import ctranslate2, huggingface
@@ -119,6 +120,7 @@ def export(
             write_ctranslate2(files, partial, quantize, shortlist)
         else:
             huggingface.export(files, partial)
+            _copy_expectations(files, partial)
         found = _verify(files, partial, to, pairs, watch)
         if shortlist is not None:
             found.notes.append(shortlist_note(shortlist, files, pairs, found.original.ids))
@@ -151,6 +153,13 @@ def write_ctranslate2(
     ctranslate2.convert(files, output, quantize, shortlist)
     save_tokenizers(output, files.tokenizers)
     save_config(output, files.config)
+    _copy_expectations(files, output)
+
+
+def _copy_expectations(files: ModelFiles, output: Path) -> None:
+    """What the model's translations should look like holds for the export's too."""
+    if (files.path / EXPECTATIONS).is_file():
+        shutil.copyfile(files.path / EXPECTATIONS, output / EXPECTATIONS)
 
 
 def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], watch: Watch) -> Verification:

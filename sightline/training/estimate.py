@@ -129,6 +129,8 @@ def _estimated(config: RunConfig, say: Say, ranks: Ranks) -> Estimate:
     longest = min(config.data.max_length, *most_tokens(config.model))
     texts = max(config.training.validate_bleu, WATCHED_AMONG)
     prepared = ranks.in_turn(lambda: prepare(config, longest, texts=texts, say=say, show=ranks.first))
+    for line in prepared.told():
+        say(line)
     tune_allocator()
     train, tokens = prepared.train, prepared.tokens_an_epoch
     config = sizes.fill(config, sizes.Corpus(len(train), tokens, threads(), ranks.size))

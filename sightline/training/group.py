@@ -1,8 +1,8 @@
 """Ranks that torchrun started, over torch's own engine: gloo between processors, NCCL between GPUs.
 
-Sums go through collectives, which every rank must reach within the time limit. What the first rank does alone may take
-long, so the others wait for it at the store that torchrun keeps, without a limit: if the first rank dies, torchrun
-ends them.
+Sums go through collectives, which every rank must reach within the time limit. What the first rank does alone, or all
+do in turn, may take long, so ranks wait for it at the store that torchrun keeps, without a limit: if one dies, torchrun
+ends the others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ from torch.distributed.rendezvous import rendezvous
 from sightline.batch import Batch
 from sightline.errors import OtherRankError, SightlineError
 from sightline.launch import Launch
+from sightline.losses import Reinforce
 from sightline.training import parallel
 from sightline.training.averages import Losses, losses_of
 from sightline.training.interrupts import Stop
@@ -33,8 +35,8 @@ from sightline.training.ranks import Clock, Spread, whole
 T = TypeVar("T")
 # A process may train more than once, and the store forgets nothing.
 _meetings = itertools.count()
-# Signals are noticed between two waits.
 WAIT = timedelta(seconds=1)
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.001, 0.5  # seconds
 TOLD = "told"
 LOST = (
     "another rank has died or did not answer in time: torchrun tells which one and, if it is known, why; "
@@ -49,7 +51,8 @@ class Group:
     def __init__(self, launch: Launch, kind: str, device: torch.device, store: Store) -> None:
         self.rank, self.size, self.first, self.device = launch.rank, launch.size, launch.rank == 0, device
         self._kind, self._store = kind, store
-        self._calls = 0  # of on_first and in_turn: the same on all ranks, so it names their messages
+        self._turn = 0 if self.first else 1 if launch.local_rank == 0 else 2
+        self._calls = 0  # that answers wait for: the same on all ranks, so it names their messages
         self._clock: Clock = lambda: 0.0
         self._now = 0.0
         self._stop: Stop | None = None
@@ -87,6 +90,9 @@ class Group:
 
     def spread(self, model: nn.Module) -> Spread:
         spread = parallel.replicate(model) if self._kind == "ddp" else parallel.shard(model, keep=self.first)
+        for part in spread.owner.modules():
+            if isinstance(part, Reinforce):
+                part.pooled = _summed
         return replace(spread, runner=_Together(spread.runner, self._combine))
 
     def collect(self, spread: Spread, model: nn.Module) -> None:
@@ -144,7 +150,7 @@ class Group:
         key = str(self._calls)
         if not self.first:
             return self._answer(key)
-        answer: dict[str, Any] = {"failed": True}
+        answer: dict[str, Any] = {"failed": 0}
         try:
             answer = {"value": work()}
         finally:
@@ -153,20 +159,35 @@ class Group:
 
     def in_turn(self, work: Callable[[], T]) -> T:
         done: list[T] = []
-        self.on_first(lambda: done.append(work()))
-        return done[0] if self.first else work()
+        for turn in range(3):
+            self._all((lambda: done.append(work())) if turn == self._turn else (lambda: None))
+        return done[0]
+
+    def _all(self, work: Callable[[], object]) -> None:
+        """Every rank works, and waits for the others, however long they take."""
+        self._calls += 1
+        key = str(self._calls)
+        try:
+            work()
+        except BaseException:
+            self._store.set(key, json.dumps({"failed": self.rank}))
+            raise
+        if self._store.add(f"{key}-done", 1) == self.size:
+            self._store.set(key, json.dumps({"value": None, "now": self._now}))
+        self._answer(key)
 
     def _answer(self, key: str) -> Any:
-        """What the first rank has to say under this key, waiting for it."""
-        while True:
-            try:
-                self._store.wait([key], WAIT)
-                break
-            except dist.DistStoreError:  # not yet
-                continue
+        """What another rank, mostly the first, has to say under this key, waiting for it."""
+        # Not `wait`, which would warn of every time limit that passes. Signals are noticed between two looks.
+        pause = SHORTEST_PAUSE
+        while not self._store.check([key]):
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         answer = json.loads(self._store.get(key))
-        if "failed" in answer:
+        if answer.get("failed") == 0:
             raise OtherRankError("the first rank could not go on; it has told why")
+        if "failed" in answer:
+            raise OtherRankError(f"rank {answer['failed']} could not go on: torchrun tells why", aloud=self.first)
         self._now = answer["now"]
         return answer["value"]
 
@@ -174,6 +195,13 @@ class Group:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+
+def _summed(value: Tensor) -> Tensor:
+    """The sum over all ranks."""
+    total = value.clone()
+    dist.all_reduce(total)
+    return total
 
 
 class _Together(nn.Module):

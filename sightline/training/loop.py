@@ -86,6 +86,7 @@ class Trainer:
         self._parameters = [parameter for parameter in owner.parameters() if parameter.requires_grad]
         self._device = self._parameters[0].device
         self._checkpoint: Path | None = None  # where this very state is saved
+        self._regular = False  # whether that checkpoint was due
         self._average: dict[str, float] | None = None
         apart = (config.workers or 1) > 1 and self._device.type == "cpu" and self.ranks.size == 1
         self.workers = Workers(config.workers or 1, config.seed) if apart else None
@@ -142,15 +143,19 @@ class Trainer:
         values = load_checkpoint(found, self.spread.owner, self.optimizer, self._averaged_values(), self.ranks)
         self.state = State(**values["state"])
         self._window = Window(**{**values["window"], "losses": Averages(**values["window"]["losses"])})
-        self._checkpoint = found
+        self._checkpoint, self._regular = found, bool(values.get("regular", True))
 
     def _averaged_values(self) -> dict[str, torch.Tensor] | None:
         return None if self.moving_average is None else self.moving_average.values
 
-    def _save(self) -> Path:
-        """The checkpoint of this state, written unless it is there already."""
-        if self._checkpoint is None:
-            state = self.state
+    def _save(self, ended: bool = False) -> Path:
+        """The checkpoint of this state, written unless it is there already.
+
+        It is regular if a run without signals would have written it too: when one is due, or the run has `ended`.
+        """
+        state = self.state
+        regular = (ended and state.step > 0) or self._save_due()
+        if self._checkpoint is None or (regular and not self._regular):
             state.seconds = self._elapsed()
             validated = state.validated == state.step > 0
             values = {
@@ -158,7 +163,7 @@ class Trainer:
                 "state": asdict(state),
                 "window": {**vars(self._window), "losses": self._window.losses.plain()},
                 "settings": self.settings,
-                "regular": validated or self._save_due(),
+                "regular": regular,
                 "score": state.score if validated else None,
                 "ranks": self.ranks.size,
             }
@@ -172,6 +177,7 @@ class Trainer:
                 self._averaged_values(),
                 self.ranks,
             )
+            self._regular = regular
         return self._checkpoint
 
     def _loop(self, stop: Stop) -> Reason:
@@ -184,7 +190,7 @@ class Trainer:
             self._pause(stop)
         if reason != "interrupted" and self.state.validated < self.state.step and not self._validate(stop):
             reason = "interrupted"
-        self._save()
+        self._save(ended=reason != "interrupted")
         if reason != "interrupted" and not self._try_average(stop):
             reason = "interrupted"
         return reason
@@ -383,6 +389,8 @@ class Trainer:
                 self.ranks.on_first(lambda: self.validation.save_best(metrics))
                 state.best, state.best_step, state.average_of = metrics, state.step, [step_of(path) for path in paths]
         self._average, self._checkpoint, state.averaged = metrics, None, state.step
+        if best:  # else the report is about other weights
+            self.host.watch.validated(state.step, best)
         self._write_line("average", self._elapsed(), {**metrics, "best": best, "checkpoints": len(paths)})
-        self._save()
+        self._save(ended=True)
         return True

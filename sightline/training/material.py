@@ -75,7 +75,8 @@ def gather(
         make_folder(output)
         save_tokenizers(output, prepared.tokenizers)
         expectations.save(output, expectations.learn(prepared.texts))
-        account = json.dumps(prepared.account.as_dict(), ensure_ascii=False, indent=1)
+        dropped = {**prepared.account.as_dict(), "validation": prepared.validation.as_dict()}
+        account = json.dumps(dropped, ensure_ascii=False, indent=1)
         write_text(output / DROPPED, account + "\n")
     return prepared
 

@@ -76,7 +76,10 @@ class Ranks(Protocol):
         """The first rank works, the others wait, however long it takes; all get the result, which JSON must hold."""
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """All do the same work, but the first rank before the others, who find the files it wrote."""
+        """All do the same work: the first rank, then one on each other machine, then the rest.
+
+        Who comes later finds the files that were written; all go on together, however long it took.
+        """
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value, in the order of ranks."""

@@ -130,8 +130,8 @@ def _train(
     # Not before: what was freed on the way to the data goes back to the system.
     tune_allocator()
     tokenizers, encoded, valid = prepared.tokenizers, prepared.train, prepared.valid
-    if prepared.account.dropped:
-        say("\n".join([f"training on {prepared.account}", *prepared.account.lines()]))
+    if told := prepared.told():
+        say("\n".join(told))
     config = sizes.fill(config, sizes.Corpus(len(encoded), prepared.tokens_an_epoch, threads(), ranks.size))
     settings = {**_settings(config), "data": prepared.digest}
     if checkpoint is not None:

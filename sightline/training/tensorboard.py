@@ -47,7 +47,7 @@ class Board:
                 # Indented, so that no sign in a sentence is read as formatting.
                 text = "\n".join(f"    {name:<9}  {' '.join(text.split())}" for name, text in sample.items())
                 self._writer.add_text(f"{kind}/sample {place}", text, step)
-        if kind == "validation":
+        if kind != "training":
             self._writer.flush()
 
     def stop(self) -> None:
