@@ -277,6 +277,18 @@ def recipes() -> None:
         print(f"{name:<12} {description}")
 
 
+@app.command()
+def models() -> None:
+    """List the models that come with Sightline: their names do wherever a model folder does."""
+    from sightline.bundled_models import bundled_models, title
+
+    found = bundled_models()
+    if not found:
+        say("no models come with this install: `sightline train` makes one")
+    for name, folder in found.items():
+        print(f"{name:<12} {title(folder)}")
+
+
 @app.command("config")
 def show_config(
     recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong, transformer or lm.", metavar="RECIPE")],
@@ -289,13 +301,32 @@ def show_config(
 
 @app.command()
 def demo(
+    what: Annotated[
+        str | None, typer.Argument(help="train: train a small model now, and watch it learn.", metavar="[train]")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Where the demo keeps its model and its page.")] = Path("demo"),
-    minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of training.")] = 6.0,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Minutes of training (6).")] = None,
 ) -> None:
-    """Train a small English-German model on the bundled corpus, score it, translate, and show an alignment."""
+    """Show what the models that come with Sightline do; with `train`, or without such models, train one.
+
+    Training makes a small English-German model from the bundled corpus, scores it, translates and shows an alignment.
+    """
+    from sightline.bundled_models import bundled_models
+    from sightline.errors import nearest
+
+    if what not in (None, "train"):
+        raise SightlineError(f"demo {what}: {nearest(what, ['train'])}")
+    models = bundled_models()
+    if models and what is None and minutes is None:
+        from sightline.files import make_folder
+        from sightline.first_look import show
+
+        make_folder(output)
+        show(dict(sorted(models.items(), reverse=True)), output)
+        return
     from sightline.demo import run_demo
 
-    run_demo(output, minutes, say)
+    run_demo(output, 6.0 if minutes is None else minutes, say)
 
 
 def main() -> None:

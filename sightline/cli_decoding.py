@@ -54,6 +54,15 @@ RepetitionPenalty = Annotated[float | None, option("Above 1: tokens written befo
 MinLength = Annotated[int | None, option("Fewest tokens of a translation.", CONTROL)]
 MaxLength = Annotated[int | None, option("Most tokens of a translation.", CONTROL)]
 
+Split = Annotated[
+    bool | None,
+    option(
+        "Translate the sentences of a line one by one (default: as the model's config.yaml says).",
+        STRATEGY,
+        "--split/--no-split",
+    ),
+]
+
 # Signs of bad translations.
 Check = Annotated[bool, option("Look for them, and tell them in what --json prints.", QUALITY, "--check")]
 Retry = Annotated[

@@ -7,8 +7,15 @@ from typing import Annotated
 
 import typer
 
+from sightline.bundled_models import locate
+
 Model = Annotated[
-    Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
+    Path,
+    typer.Argument(
+        help="A model folder, as `sightline train --output` makes one, or a name that `sightline models` lists.",
+        metavar="MODEL",
+        callback=locate,
+    ),
 ]
 
 # Text to work on.

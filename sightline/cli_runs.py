@@ -89,7 +89,7 @@ def train(
     if estimate:
         from sightline.training.estimate import estimated
 
-        found = estimated(chosen, say)
+        found = estimated(chosen, say, output if resume else None)
         if speaks():
             print(found)
         return

@@ -73,6 +73,7 @@ def translate(
     repetition_penalty: of.RepetitionPenalty = None,
     min_length: of.MinLength = None,
     max_length: of.MaxLength = None,
+    split: of.Split = None,
     check: of.Check = False,
     retry: of.Retry = False,
     engine: of.EngineName = "auto",
@@ -105,6 +106,8 @@ def translate(
     asked = Asked(model, files, output, align, kind, options, {"engine": engine, "compute": compute})
     if no_shortlist:
         asked.loading["shortlist"] = False
+    if split is not None:
+        asked.loading["split"] = split
     sharding = Sharding(workers, shard_lines, cluster)
     if live:
         sharding.refuse("--live")

@@ -120,6 +120,13 @@ class SearchConfig(Section):
     max_extra: int = Field(10, ge=1, description="see max_ratio")
     max_source: int = Field(1000, ge=1, description="most tokens of a line; longer ones are refused")
     batch_tokens: int = Field(4000, ge=1, description="source tokens translated at once")
+    split_sentences: bool = Field(
+        False, description="translate the sentences of a line one by one, and those over max_source in pieces"
+    )
+    copy_symbols: bool = Field(False, description="copy what has no letter, and emoji around a sentence")
+    fold_capitals: bool = Field(
+        False, description="translate a sentence in capitals in small letters, and enlarge that"
+    )
 
 
 class AlignmentConfig(Section):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from sightline import __version__
+from sightline.bundled_models import told_names
 from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
 from sightline.errors import SightlineError
 from sightline.files import check_folder, sha256, write_text
@@ -162,7 +163,8 @@ def read_config(folder: Path) -> RunConfig:
     """Reads and checks `config.yaml`: the format's version and the tokenizers' digests."""
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "no such folder"
-        raise SightlineError(f"{folder}: {what}; name a model folder, as `sightline train --output` makes one")
+        named = "name a model folder, as `sightline train --output` makes one"
+        raise SightlineError(f"{folder}: {what}; {named}{told_names()}")
     path = folder / CONFIG
     if not path.is_file():
         below = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
@@ -219,7 +221,7 @@ def weights_file(folder: Path) -> Path:
     if not weights.is_file():
         if (folder / "model.bin").is_file():
             raise SightlineError(
-                f"{folder}: an export for CTranslate2 has no weights to look into: use the model itself"
+                f"{folder}: an export for CTranslate2 has its weights rounded in model.bin: use the model itself"
             )
         if below := sorted(path.parent for path in folder.glob(f"*/{WEIGHTS}")):
             raise SightlineError(f"{folder}: a run of several models: name one of them, {' or '.join(map(str, below))}")
@@ -235,13 +237,21 @@ def load_folder(folder: Path, device: torch.device | None = None) -> ModelFolder
 
 
 def load_model(files: ModelFiles, device: torch.device | None = None) -> ModelFolder:
-    """The same with its model, in eval mode."""
+    """The same with its model, in eval mode; an export's weights are those of its `model.bin`."""
+    from sightline.interop.kept import is_export
     from sightline.models import build_model
-    from sightline.training.checkpoints import load_weights
+    from sightline.training.checkpoints import fill_weights, load_weights
 
-    weights = weights_file(files.path)
     model = build_model(files.config.model, files.tokenizers.sizes)
-    load_weights(model, weights)
+    if is_export(files.path):
+        import torch
+
+        from sightline.interop.exported import exported_weights
+
+        weights = {name: torch.tensor(value) for name, value in exported_weights(files).items()}
+        fill_weights(model, weights, files.path / "model.bin")
+    else:
+        load_weights(model, weights_file(files.path))
     return ModelFolder(files.path, files.config, files.tokenizers, model.to(device or "cpu").eval())
 
 

@@ -67,7 +67,7 @@ class HopsEncoder(Encoder):
         if self.word_order:
             embedded = embedded * place_factors(parts, self.width).repeat(1, 1, len(self.hops) + 1)
         members = parts.members
-        slots = torch.stack((members.to(embedded.dtype) @ embedded).split(self.width, -1))  # (K + 1, B, N, d)
+        slots = torch.stack((members.to(embedded.dtype) @ embedded).chunk(len(self.hops) + 1, -1))  # (K + 1, B, N, d)
         last = parts.real.sum(1) - 1  # the question
         found = slots[0][torch.arange(len(last), device=last.device), last]
         number = torch.arange(parts.real.size(1), device=mask.device)

@@ -49,8 +49,6 @@ def sights(translator: Translator, found: Sequence[Found]) -> list[Sight]:
     if all(hypothesis.weights is not None for _, hypothesis in found):
         rows = [hypothesis.weights for _, hypothesis in found if hypothesis.weights is not None]
         seen, alignment = _as_forced(translator, found, rows), one_head
-    elif not engines.aligns(config):
-        return [NO_SIGHT] * len(found)
     elif (looking := engines.looking(config)) is not None:
         tokenizers = translator.files.tokenizers
         sources = [[*tokenizers.source.encode(one.source), EOS] for one, _ in found]

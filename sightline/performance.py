@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,6 +138,19 @@ def peak_memory() -> int:
 
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
+    return peak_resident()
+
+
+def peak_resident() -> int:
+    """The most bytes of main memory this process has held (0: not known).
+
+    Linux's getrusage would start from the size of the process that began this one, so the kernel's own account of this
+    program comes first.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     try:
         import resource
     except ImportError:  # Windows

@@ -12,6 +12,7 @@ from sightline.errors import SightlineError, nearest
 from sightline.folder import Tokenizers
 from sightline.hypothesis import Request, SearchOptions
 from sightline.limits import most_tokens
+from sightline.sentences import Part, Preparation
 from sightline.source_texts import longest_part, wrong_count
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
@@ -21,12 +22,22 @@ from sightline.wishes import NAMES, Wishes, no_room
 @dataclass(frozen=True)
 class Asked:
     """A line that can be translated: its `place`, from 0, in the lists of wishes; its ids with their end symbol; and
-    what it alone is asked for, if anything."""
+    what it alone is asked for, if anything.
+
+    A line that is translated in parts has no ids; `parts` are they, each with what it is asked for, or with None if it
+    is copied.
+    """
 
     line: str
     place: int
     ids: list[int]
     request: Request | None = None
+    parts: tuple[tuple[Part, Asked | None], ...] = ()
+
+    @property
+    def every(self) -> list[Asked]:
+        """What is translated of it: its parts, or itself."""
+        return [one for _, one in self.parts if one is not None] if self.parts else [self]
 
     @property
     def holds_nothing(self) -> bool:
@@ -41,7 +52,7 @@ class Plan:
     `task` is what engines are told of all lines. `align` and `token_scores` say what a translation has at once (True),
     never (False) or when it is first looked at (None). `most` is how many tokens a line may have. `lists` are the
     names of the wishes that have an entry for each line, and `begins` is the number of the line that their first
-    entries are for.
+    entries are for. `preparation` tells how lines are cut into parts, if they are.
     """
 
     tokenizers: Tokenizers
@@ -52,15 +63,28 @@ class Plan:
     token_scores: bool | None = False
     lists: tuple[str, ...] = ()
     begins: int = 1
+    preparation: Preparation | None = None
 
     def read(self, line: str, number: int) -> Asked:
         """A line by its number; what is wrong with it is an error, which does not tell where."""
+        place = number - self.begins
+        if self.preparation is None or self.wishes.whole(place):
+            return self._read(line, place)
+        parts = self.preparation.parts(line)
+        if not parts or (len(parts) == 1 and parts[0].told == parts[0].text):
+            return self._read(line, place)
+        return Asked(line, place, [], None, tuple((part, self._read_part(part, place)) for part in parts))
+
+    def _read_part(self, part: Part, place: int) -> Asked | None:
+        return None if part.told is None else self._read(part.told, place)
+
+    def _read(self, line: str, place: int) -> Asked:
         tokenizers = self.tokenizers.opened(line)
         ids = tokenizers.source.encode(line)
         reason = wrong_count(line, len(tokenizers.source.parts)) or too_long(ids, self.most)
         if reason is not None:
             raise SightlineError(reason)
-        ids, place = [*ids, EOS], number - self.begins
+        ids = [*ids, EOS]
         if len(ids) == 1 or not self.wishes.of_sentences:
             return Asked(line, place, ids)
         request = self.wishes.request(line, place, tokenizers.target)

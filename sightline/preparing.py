@@ -330,12 +330,14 @@ class _Work:
         with open(entry.folder / TEXTS, encoding="utf-8") as lines:
             first = [Pair(*json.loads(line)) for line in islice(lines, texts)]
         entry.release()
+        account, of_validation = self._accounts(facts, (len(train), len(valid)), (training, validation))
         return Prepared(
             tokenizers,
             train,
             valid,
             first,
-            *self._accounts(facts, (len(train), len(valid)), (training, validation)),
+            account,
+            of_validation,
             _digest(
                 "".join(
                     entry.digests[name]

@@ -67,7 +67,9 @@ class DataConfig(Section):
     align_with: Literal["eflomal"] | None = Field(
         None, description="or the aligner that makes them when the run begins (extra: eflomal)"
     )
-    source_language: str | None = Field(None, description="which language of a .tmx file is the source, such as en")
+    source_language: str | None = Field(
+        None, description="the source's, such as en: of a .tmx file, and to split sentences by"
+    )
     target_language: str | None = Field(None, description="which one is the target")
     valid_source: Files = Field(None, description="source side of the validation text")
     valid_target: Path | None = Field(None, description="target side of the validation text")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack, overload
 
+from sightline.bundled_models import locate
 from sightline.config import AlignmentConfig, RunConfig
 from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
@@ -22,16 +23,12 @@ from sightline.later import NO_SIGHT, Found, sights, with_later
 from sightline.limits import most_tokens
 from sightline.options import LiveOptions, Options, StreamOptions
 from sightline.plan import Asked, Plan, search_options, too_long
+from sightline.sentences import preparation
 from sightline.source_texts import check_count, joined_line
 from sightline.streams import text_parts
 from sightline.translation import Translation
 from sightline.wishes import PER_LINE, Wishes, read_wishes
 
-CHOOSE_HEAD = (
-    "choose a head of the model (`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best by given "
-    "links; or set layer and head under alignment in its config.yaml) and export it again"
-)
-NO_HEAD = f"this export has no alignment to show, since its model had no head chosen: {CHOOSE_HEAD}"
 NO_SOURCE = (
     "a language model has nothing to translate: `sightline generate` writes with it, and `sightline evaluate --text` "
     "and `sightline score --text` tell how probable a text is"
@@ -125,10 +122,22 @@ class Translator:
             asked = plan.read(line, number)
         except SightlineError as error:
             raise _Place(name, 1).error(number, error) from None
+        return self._shown_parts(asked, plan) if asked.parts else self._shown(asked, plan)
+
+    def _shown(self, asked: Asked, plan: Plan) -> Iterator[str]:
         if asked.holds_nothing:
             return iter(())
         parts = self.engines.inside().live(asked.ids, plan.told([asked]))
-        return text_parts(self.files.tokenizers.opened(line).target, parts)
+        return text_parts(self.files.tokenizers.opened(asked.line).target, parts)
+
+    def _shown_parts(self, asked: Asked, plan: Plan) -> Iterator[str]:
+        begun = False
+        for part, own in asked.parts:
+            # A part of which nothing comes has no space before it either.
+            gap = part.gap if begun else ""
+            for shown in [part.text] if own is None else self._shown(own, plan):
+                yield gap + (shown.upper() if part.large else shown)
+                begun, gap = True, ""
 
     def stream(
         self,
@@ -173,7 +182,9 @@ class Translator:
         self.engines.for_task(told if len(self.engines.names()) > 1 else replace(told, requests=(wishes.most,)))
         most, _ = self._most_tokens()
         lists = tuple(name for name in PER_LINE if options.get(name) is not None)
-        return Plan(self.files.tokenizers, wishes, task, most, align, token_scores, lists)
+        encode = self.files.tokenizers.source.encode
+        prepared = preparation(self.config, most, lambda text: len(encode(text)))
+        return Plan(self.files.tokenizers, wishes, task, most, align, token_scores, lists, preparation=prepared)
 
     def streamed(
         self,
@@ -215,18 +226,33 @@ class Translator:
         self, asked: Sequence[Asked], plan: Plan, watch: Watch = lambda count: None
     ) -> Iterator[Translation]:
         """Translations of lines that were read by the plan, in their order."""
-        full = [one for one in asked if not one.holds_nothing]
-        watch(len(asked) - len(full))
+        every = [part for one in asked for part in one.every]
+        if len(every) != len(asked):
+            from sightline.whole_lines import spread
+
+            watch = spread(watch, len(asked), len(every))
+        full = [one for one in every if not one.holds_nothing]
+        watch(len(every) - len(full))
         made = self._made(full, plan, plan.told(full), watch)
         if plan.wishes.checks:
             made = self._checked(made, full, plan)
-        done = iter(made)
+        rest = iter(made)
+        done = (plan.nothing(one.line) if one.holds_nothing else next(rest) for one in every)
         for one in asked:
-            yield plan.nothing(one.line) if one.holds_nothing else next(done)
+            yield self._joined(one, plan, done) if one.parts else next(done)
+
+    def _joined(self, asked: Asked, plan: Plan, done: Iterator[Translation]) -> Translation:
+        """The translation of a line of several parts, of which the next ones are."""
+        from sightline.whole_lines import joined
+
+        parts = [part for part, _ in asked.parts]
+        found = [None if own is None else next(done) for _, own in asked.parts]
+        return joined(parts, found, self.files.tokenizers, plan.nothing(asked.line))
 
     def check_lines(self, lines: Sequence[str], name: str) -> None:
-        """Refuses source lines that are too long, by their file and number."""
-        self.check_pairs([(line, "") for line in lines], name, "")
+        """Refuses source lines that are too long, by their file and number; none is where sentences are split."""
+        if not self.config.search.split_sentences:
+            self.check_pairs([(line, "") for line in lines], name, "")
 
     def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str, first: int = 1) -> None:
         """Refuses lines that are too long, by their file and number, counted from `first`."""
@@ -246,8 +272,6 @@ class Translator:
         """Refuses a model that has no alignment to show."""
         if not has_attention(self.config.model):
             raise SightlineError(f"{self.files.path}: {NO_ATTENTION}")
-        if not self.engines.aligns(self.config.alignment):
-            raise SightlineError(f"{self.files.path}: {NO_HEAD}")
 
     def force(self, pairs: Sequence[tuple[str, str | list[int]]]) -> list[Forced]:
         """What the model sees of pairs whose targets are given, as text or as ids: all its layers and heads."""
@@ -339,15 +363,20 @@ def load(
     engine: str = AUTO,
     compute: str | None = None,
     shortlist: bool = True,
+    split: bool | None = None,
 ) -> Translator:
-    """Loads a model folder.
+    """Loads a model folder, or a model that comes with Sightline by its name.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
     the fastest that can do what it is asked. `compute` is the type to compute in (default: float32, or what an
     export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical shortlist
-    that an export may have.
+    that an export may have. `split`: whether to translate the sentences of a line one by one (default: as the model's
+    configuration says).
     """
-    files = open_files(Path(folder))
+    files = open_files(locate(folder))
+    if split is not None:
+        search = files.config.search.model_copy(update={"split_sentences": split})
+        files = replace(files, config=files.config.model_copy(update={"search": search}))
     engines = Engines(files, engine, device, compute, shortlist)
     engines.first()
     return Translator(files, engines)

@@ -94,6 +94,11 @@ class Wishes:
 
             constraints(self.require, tokenizer)
 
+    def whole(self, place: int) -> bool:
+        """Whether something is asked of the whole translation of the line at this place, so that its sentences cannot
+        be translated one by one: how it begins, or words that must be somewhere in it."""
+        return bool(self._of(self.prefixes, place, self.prefix) or self.required(place))
+
     def request(self, line: str, place: int, tokenizer: Tokenizer) -> Request:
         """What a line is asked for, in the target `tokenizer`'s ids; `place` is its own in the lists, from 0."""
         prefix = begun_ids(self._of(self.prefixes, place, self.prefix), tokenizer)

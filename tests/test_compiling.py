@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ import torch
 from sightline.attention.capture import capture
 from sightline.config import build_config
 from sightline.errors import SightlineError
-from sightline.training import directions, parallel, run
+from sightline.training import checkpoints, directions, run
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.compiling import check_compiler, compile_layers
 from sightline.training.estimate import reckoned
+from sightline.training.material import check_training
 from sightline.training.run import slow_precision
-from tests.commands import RECIPES, Command, settings
+from tests.commands import RECIPES, Command, letters, settings, write_tsv
 from tests.conftest import random_batch, small_model
 
 BATCHES = [random_batch([5, 3, 4], [4, 6, 2], seed=1), random_batch([7, 2, 3, 3], [5, 5, 1, 4], seed=2)]
@@ -111,20 +114,15 @@ def test_a_compiled_run_goes_on_where_it_was(command: Command, toy_pairs: Path, 
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-@needs_compiler
-@pytest.mark.filterwarnings("default")
-def test_the_copy_that_is_sharded_is_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With fsdp the first rank keeps the model whole and shards a copy of it, as the other ranks shard theirs."""
-    for name in ("fully_shard", "register_fsdp_forward_method"):  # which need a group of ranks
-        monkeypatch.setattr(f"torch.distributed.fsdp.{name}", lambda *given: None)
-    model = small_model("transformer")
-    compile_layers(model)
-    owners = [parallel.shard(model, keep=keep).owner for keep in (False, True)]
-    assert owners[0] is model is not owners[1]
-    compiled = [
-        [name for name, part in owner.named_modules() if part._compiled_call_impl is not None] for owner in owners
-    ]
-    assert compiled[0] == compiled[1] != []
+def test_compiled_layers_are_not_sharded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process alone shards nothing, whatever the configuration says."""
+    config = build_config({"training": {"compile": True, "parallel": "fsdp"}}, "transformer")
+    check_training(config)
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")
+    with pytest.raises(SightlineError, match=r"does not go with training\.parallel = fsdp.*: use ddp"):
+        check_training(config)
+    check_training(build_config({"training": {"compile": True}}, "transformer"))
 
 
 def test_what_cannot_be_compiled_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +153,38 @@ def test_an_estimate_makes_nothing(command: Command, toy_pairs: Path, tmp_path: 
     trained = command("train", "--pairs", toy_pairs, "--output", output, "--max-steps", 2, *settings())
     assert f"{told['parameters']} parameters" in trained.err
     assert f"{told['pairs']} training pairs" in (output / "README.md").read_text()
+
+
+def test_an_estimate_of_a_run_that_goes_on_tells_what_is_left(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds files as the run would, keeps a moving average as the run does, and writes no checkpoint."""
+    begun, elsewhere = tmp_path / "begun", tmp_path / "elsewhere"
+    for folder in (begun, elsewhere):
+        folder.mkdir()
+    monkeypatch.chdir(begun)
+    write_tsv(Path("pairs.tsv"), letters(60))
+    output = tmp_path / "run"
+    changes = ["training.ema=0.9", "training.validate_every=2"]
+    given = [*settings(), *(part for change in changes for part in ("--set", change))]
+    done = command("train", "--pairs", "pairs.tsv", "--output", output, "--max-steps", 3, *given)
+    assert done.code == 0, done.err
+    before = sorted(output.rglob("*"))
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(checkpoints, "_write", lambda path, content: pytest.fail("it writes"))
+    done = command("train", "--output", output, "--resume", "--more-steps", 4, "--estimate")
+    assert done.code == 0, done.err
+    assert re.search(r"^what is left      4 updates after 3 \(", done.out, re.MULTILINE)
+    assert "for 3 validations" in done.out  # after 4, 6 and 7
+    assert "weights, gradients, Adam's moments and the moving average take" in done.out
+    assert sorted(output.rglob("*")) == before
+
+
+def test_memory_is_not_that_of_who_started_the_process() -> None:
+    large = bytearray(b"x") * (200 * 2**20)
+    code = "from sightline.performance import peak_resident; print(peak_resident())"
+    told = int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert 0 < told < len(large)
 
 
 def test_an_estimate_builds_what_the_run_would(
@@ -194,3 +224,17 @@ def test_an_estimate_builds_what_the_run_would(
 def test_what_the_limits_come_to(given: dict[str, Any], expected: tuple[int, int]) -> None:
     training = build_config({"training": {"validate_every": 30, **given}}, "transformer").training
     assert reckoned(training, an_update=2.0, validation=15.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "done", "expected"),
+    [
+        ({"max_steps": 100}, 60, (40, 2)),  # after 90 and 100
+        ({"max_steps": 100, "average": "last"}, 59, (41, 4)),
+        ({"max_minutes": 10}, 100, (100, 4)),  # 250 seconds are left; after 120, 150, 180 and 200
+        ({"max_steps": 100}, 120, (0, 0)),
+    ],
+)
+def test_what_is_left_of_the_limits(given: dict[str, Any], done: int, expected: tuple[int, int]) -> None:
+    training = build_config({"training": {"validate_every": 30, **given}}, "transformer").training
+    assert reckoned(training, an_update=2.0, validation=15.0, done=done, seconds=350.0) == expected

@@ -18,6 +18,7 @@ from sightline import later
 from sightline.config import AlignmentConfig
 from sightline.engines.ctranslate2 import CTranslate2Engine
 from sightline.engines.pytorch import PyTorchEngine
+from sightline.errors import SightlineError
 from sightline.folder import open_files, save_config
 from sightline.interop.kept import KEPT
 from sightline.interop.verified import write_ctranslate2
@@ -121,6 +122,12 @@ def test_an_export_tells_its_alignment_later_too(chosen: Path, two_layers: Path,
     assert one[0].links
     write_ctranslate2(open_files(two_layers), tmp_path / "without")
     assert sightline.load(tmp_path / "without").translate(LINES[0]).alignment is None
+    for folder, engine, told in (
+        (tmp_path / "without", "auto", "an export cannot show a translation while it is made"),
+        (two_layers, "ctranslate2", "the ctranslate2 engine cannot show a translation while it is made"),
+    ):
+        with pytest.raises(SightlineError, match=told):
+            sightline.load(folder, engine=engine).live(LINES[0])
 
 
 def test_weights_of_given_targets(chosen: Path) -> None:

@@ -392,6 +392,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("luong", {"model": {"guided": {"weight": 0.5}}}, "one source only"),
     ("luong", {"data": {"alignments": "links"}}, "one source only"),
     ("luong", {"training": {"agreement": 0.5}}, "both directions"),
+    ("luong", {"search": {"split_sentences": True}}, "takes a line for one text"),
     ("luong", {"data": {"source": ["a", "b", "c"]}}, "names 3 files"),
     ("luong", {"data": {"source": "a"}}, "names 1 file"),
 ]

@@ -427,7 +427,7 @@ def test_a_bad_seed_of_a_request_is_refused() -> None:
 def test_a_repetition_penalty_is_in_the_score_as_in_a_beams() -> None:
     """With temperature 0 a sample is what greedy search finds, and so is its score."""
     model, batch = small_model("luong"), random_batch([5, 3, 7])
-    options = SearchOptions(beam=1, repetition_penalty=1.7, max_length=12, temperature=0.0, samples=2)
+    options = SearchOptions(beam=1, repetition_penalty=1.7, min_length=20, temperature=0.0, samples=2)
     drawn = sample_search(model, batch, replace(options, strategy="sample"))
     greedy = greedy_search(model, batch, options)
     for each, one in zip(drawn, greedy, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sightline.sharding.manifest import model_digests
 from tests.commands import Command, environment, finish, letters, start, write_lines
 from tests.shards import told
 
@@ -237,3 +239,14 @@ def test_a_model_that_cannot_do_it(command: Command, model: Path, tmp_path: Path
     assert (done.code, done.out) == (2, "")
     assert "no line could be translated, see " in mistake
     assert "of the first: 2,000 tokens, more than the 1,000" in mistake
+
+
+def test_what_is_usual_is_part_of_the_model(model: Path, tmp_path: Path) -> None:
+    """`--check` and `--retry` depend on it, so parts that were made with another are not gone on with."""
+    folder = Path(shutil.copytree(model, tmp_path / "model"))
+    (folder / "expectations.json").write_text("{}")
+    before = model_digests(folder)
+    (folder / "expectations.json").write_text("[]")
+    assert before != model_digests(folder)
+    (folder / "expectations.json").unlink()
+    assert before.keys() - model_digests(folder).keys() == {"expectations.json"}

@@ -201,7 +201,7 @@ def _first_head(weights: Weights, about: About, heads: int) -> Weights:
     """
     if about.layer is None or not about.head:
         return weights
-    order = [about.head, *(head for head in range(heads) if head != about.head)]
+    order = head_order(about.head, heads)
     name = f"decoder.layers.{about.layer}.cross"
 
     def sorted_rows(values: Array) -> Array:
@@ -213,6 +213,11 @@ def _first_head(weights: Weights, about: About, heads: int) -> Weights:
         f"{name}.bias": sorted_rows(weights[f"{name}.bias"]),
         f"{name}.output.weight": output.reshape(len(output), heads, -1)[:, order].reshape(output.shape),
     }
+
+
+def head_order(head: int, heads: int) -> list[int]:
+    """The heads of a layer with the chosen one first."""
+    return [head, *(other for other in range(heads) if other != head)]
 
 
 def _positions(config: ModelConfig, weights: Weights, side: str, count: int) -> Array:

@@ -89,6 +89,22 @@ def save_checkpoint(
     checkpoints that were there stay as they were. All `ranks` give their part, the first one writes.
     """
     ranks = ranks or Alone()
+    tensors = _gathered(model, optimizer, moving_average, ranks)
+    return Path(ranks.on_first(lambda: str(_write_checkpoint(folder, step, tensors, trainer, keep))))
+
+
+def rehearse_checkpoint(
+    model: nn.Module, optimizer: AdamW, moving_average: Mapping[str, Tensor] | None, ranks: Ranks
+) -> None:
+    """All of `save_checkpoint` that takes memory, without a file."""
+    for values in _gathered(model, optimizer, moving_average, ranks).values():
+        _serialise(values)
+
+
+def _gathered(
+    model: nn.Module, optimizer: AdamW, moving_average: Mapping[str, Tensor] | None, ranks: Ranks
+) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a checkpoint by file; later ranks, which write none, get few."""
     tensors = {
         MODEL: ranks.whole(_weights(model)),
         OPTIMIZER: ranks.whole(_moments(model, optimizer)),
@@ -96,7 +112,7 @@ def save_checkpoint(
     }
     if moving_average is not None:
         tensors[MOVING_AVERAGE] = ranks.whole(moving_average)
-    return Path(ranks.on_first(lambda: str(_write_checkpoint(folder, step, tensors, trainer, keep))))
+    return tensors
 
 
 def _write_checkpoint(

@@ -17,17 +17,19 @@ from sightline import sizes
 from sightline.config import RunConfig, TrainingConfig
 from sightline.data import EncodedPairs, batches
 from sightline.errors import SightlineError
+from sightline.folder import load_tokenizers
 from sightline.guidance import check_guidance
 from sightline.limits import most_tokens
 from sightline.models import parameter_count
 from sightline.performance import peak_memory, threads, tune_allocator
 from sightline.preparing import Prepared, prepare
+from sightline.training.checkpoints import read_trainer, rehearse_checkpoint
 from sightline.training.directions import Direction, directions, trained_together
-from sightline.training.loop import Host, Trainer, Validation
+from sightline.training.loop import Host, State, Trainer, Validation
 from sightline.training.material import WATCHED_AMONG, check_training
 from sightline.training.progress import Report, Silent
 from sightline.training.ranks import Ranks, started
-from sightline.training.run import Judged, scorer_for, slow_precision
+from sightline.training.run import Judged, beginning, scorer_for, slow_precision
 from sightline.training.watch import Sample
 from sightline.training.watching import Watching
 
@@ -41,7 +43,8 @@ Say = Callable[[str], None]
 class Estimate:
     """Sizes, memory in bytes on each of the ranks, and time. `epochs` is what the limits come to.
 
-    `unit` is what a pair is called: text without a source has lines.
+    `unit` is what a pair is called: text without a source has lines. Of a run that goes on after `done` updates,
+    updates, epochs, validations and minutes are those that are left. `averaged`: a moving average is kept.
     """
 
     pairs: int
@@ -57,19 +60,24 @@ class Estimate:
     validations: int
     validation_minutes: float
     unit: str = "pair"
+    done: int = 0
+    averaged: bool = False
 
     def __str__(self) -> str:
         each = f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
+        what = "what is left" if self.done else "the whole run"
+        after = f" after {self.done:,}" if self.done else ""
+        kept = "Adam's moments and the moving average" if self.averaged else "and Adam's moments"
         times = f"{self.validations:,} validation{'s' if self.validations != 1 else ''}"
         return "\n".join(
             (
                 f"{self.unit + 's':<16}  {self.pairs:,}",
                 f"parameters        {self.parameters:,}",
-                f"memory            {self.peak / BYTES:,.0f} MiB at its highest{each}, of which weights, gradients and "
-                f"Adam's moments take {self.state / BYTES:,.0f}",
+                f"memory            {self.peak / BYTES:,.0f} MiB at its highest{each}, of which weights, gradients"
+                f"{',' if self.averaged else ''} {kept} take {self.state / BYTES:,.0f}",
                 f"updates an epoch  {self.updates_an_epoch:,}",
                 f"target tokens/s   {self.tokens_per_second:,.0f}",
-                f"the whole run     {self.updates:,} updates ({self.epochs:.1f} epochs) in about "
+                f"{what:<16}  {self.updates:,} updates{after} ({self.epochs:.1f} epochs) in about "
                 f"{self.minutes:,.0f} minutes, {self.validation_minutes:,.0f} of them for {times}",
             )
         )
@@ -112,23 +120,40 @@ class _Sample:
         return self.chosen
 
 
-def estimated(config: RunConfig, say: Say = lambda line: None) -> Estimate:
+class _Trial(Trainer):
+    """Keeps nothing: checkpoints are put together, for the memory that they take, and forgotten."""
+
+    def _save(self, ended: bool = False) -> Path:
+        if self._checkpoint is None:
+            rehearse_checkpoint(self.spread.owner, self.optimizer, self._averaged_values(), self.ranks)
+            self._checkpoint = self.folder
+        return self.folder
+
+
+def estimated(config: RunConfig, say: Say = lambda line: None, resumed: Path | None = None) -> Estimate:
     """Prepares the data as a run would, makes a few updates and a validation in a temporary folder, and reckons.
 
+    With the folder of a run to be `resumed`, what is left of it; the updates are those of a model that is new.
     Under torchrun every rank calls this, and the updates are those of all ranks together.
     """
     with started(config.training) as ranks:
-        return _estimated(config, say if ranks.first else lambda line: None, ranks)
+        return _estimated(config, say if ranks.first else lambda line: None, ranks, resumed)
 
 
-def _estimated(config: RunConfig, say: Say, ranks: Ranks) -> Estimate:
+def _estimated(config: RunConfig, say: Say, ranks: Ranks, resumed: Path | None) -> Estimate:
     check_training(config)
     check_guidance(config)
     if config.data.align_with is not None:
         raise SightlineError("--estimate would have to align first: leave out data.align_with, or give data.alignments")
+    read, known, state = config, None, State()
+    if resumed is not None:
+        config, checkpoint, files = beginning(resumed, config, True, say, ranks)
+        assert checkpoint is not None
+        read, known = config.model_copy(update={"data": files}), load_tokenizers(resumed, config)
+        state = State(**read_trainer(checkpoint)["state"])
     longest = min(config.data.max_length, *most_tokens(config.model))
     texts = max(config.training.validate_bleu, WATCHED_AMONG)
-    prepared = ranks.in_turn(lambda: prepare(config, longest, texts=texts, say=say, show=ranks.first))
+    prepared = ranks.in_turn(lambda: prepare(read, longest, known, texts, say, show=ranks.first))
     for line in prepared.told():
         say(line)
     tune_allocator()
@@ -147,12 +172,12 @@ def _estimated(config: RunConfig, say: Say, ranks: Ranks) -> Estimate:
     found = _measure(config, models, sample, prepared, ranks)
     updates_an_epoch = max(1, len(epoch) // (training.accumulate * ranks.size))
     an_update = found.seconds * (tokens / updates_an_epoch) / found.tokens
-    updates, validations = reckoned(training, an_update, found.validation)
+    updates, validations = reckoned(training, an_update, found.validation, state.step, state.seconds)
     parameters = sum(parameter_count(one.model) for one in models)
     return Estimate(
         pairs=len(train),
         parameters=parameters,
-        state=parameters * 4 * 4 // (ranks.size if training.parallel == "fsdp" else 1),
+        state=parameters * 4 * (5 if training.ema else 4) // (ranks.size if training.parallel == "fsdp" else 1),
         peak=peak_memory(),
         ranks=ranks.size,
         updates_an_epoch=updates_an_epoch,
@@ -163,20 +188,28 @@ def _estimated(config: RunConfig, say: Say, ranks: Ranks) -> Estimate:
         validations=validations,
         validation_minutes=validations * found.validation / 60,
         unit=prepared.account.unit,
+        done=state.step,
+        averaged=bool(training.ema),
     )
 
 
-def reckoned(training: TrainingConfig, an_update: float, validation: float) -> tuple[int, int]:
+def reckoned(
+    training: TrainingConfig, an_update: float, validation: float, done: int = 0, seconds: float = 0.0
+) -> tuple[int, int]:
     """Updates and validations that the limits come to, when they take so many seconds each.
 
-    The last update is followed by a validation, and with `average` by another one, of the mean.
+    Without the updates that are `done`, and their time. The last update is followed by a validation, and with
+    `average` by another one, of the mean.
     """
     every = training.validate_every
     assert every is not None, "sizes.fill chooses it"
-    updates = training.max_steps or 10**12
+    updates = (training.max_steps or 10**12) - done
     if training.max_minutes is not None:
-        updates = min(updates, int(training.max_minutes * 60 / (an_update + validation / every)))
-    return updates, -(-updates // every) + (training.average != "none")
+        left = training.max_minutes * 60 - seconds
+        updates = min(updates, int(left / (an_update + validation / every)))
+    if updates <= 0:
+        return 0, 0
+    return updates, -(-(done + updates) // every) - done // every + (training.average != "none")
 
 
 def _measure(
@@ -191,7 +224,6 @@ def _measure(
         "validate_every": count + 1,
         "save_every": count + 1,
         "average": "none",
-        "ema": 0.0,
         "tensorboard": False,
     }
     config = config.model_copy(update={"training": config.training.model_copy(update=changes)})
@@ -202,7 +234,7 @@ def _measure(
         folder = Path(name)
         validation = Validation(_scoring(config, models, prepared, folder), lambda scores: None, config.training.metric)
         host = Host(progress)
-        result = Trainer(model, sample, validation, config.training, folder, weights, host=host, ranks=ranks).run()
+        result = _Trial(model, sample, validation, config.training, folder, weights, host=host, ranks=ranks).run()
     if result.interrupted:
         raise KeyboardInterrupt
     served = [sample.chosen[number % len(sample.chosen)] for number in range(count * together)]

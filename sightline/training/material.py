@@ -20,6 +20,7 @@ from sightline.errors import SightlineError
 from sightline.files import make_folder, write_text
 from sightline.folder import Tokenizers, check_free, load_tokenizers, save_tokenizers
 from sightline.guidance import check_guidance
+from sightline.launch import launched
 from sightline.limits import most_tokens
 from sightline.preparing import Prepared, prepare
 from sightline.source_settings import check_heard
@@ -88,6 +89,11 @@ def check_training(config: RunConfig) -> None:
     if training.compile and (training.workers or 1) > 1:
         # Compiled dropout knows one stream of random numbers, not one for each part.
         raise SightlineError("training.compile takes a batch in one part: set training.workers to 1 or leave it out")
+    if training.compile and training.parallel == "fsdp" and launched() is not None:
+        # The hooks that put a layer together are compiled with it, anew for every layer and shape: it never gets going.
+        raise SightlineError(
+            "training.compile does not go with training.parallel = fsdp, which parts layers: use ddp, or leave it out"
+        )
     metrics.check_tokenizer(training.bleu_tokenize)
     if training.tensorboard:
         check_tensorboard()

@@ -80,7 +80,7 @@ def shard(model: nn.Module, keep: bool) -> Spread:
     for name, parameter in model.named_parameters():
         if parameter.dim() == 0:
             raise SightlineError(f"training.parallel = fsdp cannot shard {name}, a single number; use ddp")
-    sharded = _copied(model) if keep else model
+    sharded = copy.deepcopy(model) if keep else model
     for stack in [module for module in sharded.modules() if isinstance(module, Stack)]:
         for layer in stack:
             if type(layer).forward is not nn.Module.forward:
@@ -89,15 +89,6 @@ def shard(model: nn.Module, keep: bool) -> Spread:
     register_fsdp_forward_method(sharded, "loss")
     # Nothing quiet here: gradients of several batches would lie on each rank in full.
     return Spread(sharded, sharded)
-
-
-def _copied(model: nn.Module) -> nn.Module:
-    """A copy of `model`; parts that compile themselves do so in the copy too, which torch would leave out."""
-    copied = copy.deepcopy(model)
-    for part, twin in zip(model.modules(), copied.modules(), strict=True):
-        if part._compiled_call_impl is not None:
-            twin.compile(dynamic=True)
-    return copied
 
 
 def shard_like(value: Tensor, like: Tensor) -> Tensor:

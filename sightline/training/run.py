@@ -122,7 +122,7 @@ def _train(
     prepared: Prepared | None,
     inherited: Inherited | None,
 ) -> Trained:
-    config, checkpoint, files = _beginning(output, config, resume, say, ranks)
+    config, checkpoint, files = beginning(output, config, resume, say, ranks)
     if prepared is None:
         read = config.model_copy(update={"data": files})
         begun, known = resume or not ranks.first, inherited.tokenizers if inherited else None
@@ -225,7 +225,7 @@ def _updates(steps: Sequence[int]) -> str:
     return f"updates {', '.join(f'{step:,}' for step in steps)}"
 
 
-def _beginning(
+def beginning(
     output: Path, config: RunConfig, resume: bool, say: Say, ranks: Ranks
 ) -> tuple[RunConfig, Path | None, DataConfig]:
     """The configuration, the checkpoint to go on from, if any, and the data's files where they are.
