@@ -330,14 +330,14 @@ class _Work:
         with open(entry.folder / TEXTS, encoding="utf-8") as lines:
             first = [Pair(*json.loads(line)) for line in islice(lines, texts)]
         entry.release()
-        account, of_validation = self._accounts(facts, (len(train), len(valid)), (training, validation))
+        learnt_from, validated_with = self._accounts(facts, (len(train), len(valid)), (training, validation))
         return Prepared(
             tokenizers,
             train,
             valid,
             first,
-            account,
-            of_validation,
+            learnt_from,
+            validated_with,
             _digest(
                 "".join(
                     entry.digests[name]
