@@ -37,6 +37,23 @@ class EncoderConfig(Section):
     attention: SelfAttention = Field("full", description="transformer: full, lsh or linear; for long sources")
 
 
+class SourcesConfig(Section):
+    """Several sources of one target: how they are read, and how what they say is put together."""
+
+    count: int | None = Field(None, ge=1, description="how many; null: as many files as data.source names, else 1")
+    encoder: Literal["separate", "shared"] = Field(
+        "separate", description="an encoder for each source, or one for all, told which source it reads"
+    )
+    start: Literal["flat", "child_sum"] = Field(
+        "flat", description="recurrent: the decoder's first state, tanh(W [h1; h2]) and c1 + c2, or a child-sum LSTM's"
+    )
+    context: Literal["flat", "concatenated", "hierarchical"] = Field(
+        "flat",
+        description="one attention over all positions; one for each source, contexts side by side; or a second "
+        "attention that weighs them",
+    )
+
+
 class AttentionConfig(Section):
     """How a recurrent decoder looks at the memory, and what the Transformer's heads (all scaled dot) see."""
 
@@ -209,6 +226,7 @@ class ModelConfig(Section):
     feedforward_chunk: int | None = Field(None, ge=1, description="transformer: positions at once in feed-forward")
     reversible: bool = Field(False, description="transformer: compute activations again instead of keeping them")
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
+    sources: SourcesConfig = Field(default_factory=SourcesConfig, description=SourcesConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     pointer: PointerConfig = Field(default_factory=PointerConfig, description=PointerConfig.__doc__)
@@ -229,6 +247,16 @@ class ModelConfig(Section):
     def has_source(self) -> bool:
         """Whether the model reads a source; a language model has only the text itself."""
         return self.recipe != "lm"
+
+    @property
+    def source_count(self) -> int:
+        """How many sources it reads."""
+        return self.sources.count or 1
+
+    @property
+    def looks_apart(self) -> bool:
+        """Whether it looks at each of several sources with an attention of its own."""
+        return self.source_count > 1 and self.sources.context != "flat"
 
     @property
     def has_transformer(self) -> bool:

@@ -20,6 +20,8 @@ from sightline.attention.clues import (
 )
 from sightline.attention.hard import OnlineMonotonicAttention, SampledAttention
 from sightline.attention.hierarchical import HierarchicalAttention
+from sightline.attention.joined import JoinedAttention
+from sightline.attention.kinds import CrossAttention
 from sightline.attention.latent import (
     ExactAttention,
     ExactJumpsAttention,
@@ -46,7 +48,7 @@ from sightline.decoders import (
     TransformerDecoder,
     TransformerDecoderLayer,
 )
-from sightline.decoders.base import backward_state, first_state, last_state, mean_state, top_state
+from sightline.decoders.base import Start, backward_state, first_state, last_state, mean_state, top_state
 from sightline.document_parts import make_document_encoder
 from sightline.document_settings import DOCUMENT_KINDS
 from sightline.documents import HierarchicalEncoder
@@ -74,6 +76,7 @@ from sightline.losses import (
     Reinforce,
     RepeatedLooks,
 )
+from sightline.many_sources import Reader, joined_attention, joined_cross, joined_start
 from sightline.marginal import MarginalOutput
 from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
@@ -127,7 +130,7 @@ def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True
         heads = number(decoder.heads)
         parts = (
             make_self_attention(config, decoder.attention, width, heads, place),
-            make_heads(config, decoder.cross_attention, width, heads) if cross else None,
+            make_cross(config, width, heads) if cross else None,
             make_feedforward(config, width, number(decoder.feedforward)),
         )
         layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
@@ -136,6 +139,31 @@ def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True
     if config.guided.weight:
         stack.taught = taught_head(config)
     return stack
+
+
+def make_cross(config: ModelConfig, width: int, heads: int) -> CrossAttention:
+    """A Transformer layer's attention to the source, or to each of several."""
+    kind = config.decoder.cross_attention
+    return joined_cross(config, lambda: make_heads(config, kind, width, heads), width, heads)
+
+
+def make_readers(
+    config: ModelConfig, sizes: Sizes, source: Embedding, target: Embedding, encoder: Encoder
+) -> list[Reader]:
+    """A reader for each of several sources, the first one of parts that are made already.
+
+    With a shared encoder they also share the embedding, if the sources have one vocabulary.
+    """
+    shared = config.sources.encoder == "shared"
+    readers = [Reader(source, encoder, shared)]
+    for vocabulary in sizes.others:
+        if not (shared and sizes.joint):
+            positions = None if source.positions is None else make_positions(config, source.width)
+            source = Embedding(vocabulary, source.width, PAD, positions, config.dropout)
+            if config.tie == "all":
+                source.weight = target.weight
+        readers.append(Reader(source, encoder if shared else make_encoder(config, sizes, source.width), shared))
+    return readers
 
 
 def make_encoder(config: ModelConfig, sizes: Sizes, inputs: int) -> Encoder:
@@ -173,7 +201,7 @@ def make_encoder(config: ModelConfig, sizes: Sizes, inputs: int) -> Encoder:
     )
 
 
-def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Bridge:
+def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Start:
     """How the encoder's end becomes the decoder's beginning; `backward` asks for Bahdanau's choice if there is one."""
     recurrent = isinstance(encoder, RecurrentEncoder | HierarchicalEncoder | HopsEncoder)
     both = config.encoder.bidirectional and not isinstance(encoder, HopsEncoder)
@@ -198,13 +226,25 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
     else:
         fixed = config.recipe == "seq2seq" and config.decoder.context == "last"
         summarise = last_state if fixed else mean_state
-    return Bridge(summarise, width, cells.layers, cells.width, cells.has_cell)
+    bridges = [Bridge(summarise, width, cells.layers, cells.width, cells.has_cell) for _ in range(config.source_count)]
+    return joined_start(config, bridges, cells)
 
 
 def make_attention(
     config: ModelConfig, sizes: Sizes, query_width: int, key_width: int, token_width: int
+) -> SoftAttention | JoinedAttention:
+    """Attention to the source, or to each of several; embedded target tokens are `token_width` wide."""
+
+    def make() -> SoftAttention:
+        return make_soft_attention(config, sizes, query_width, key_width, token_width)
+
+    return joined_attention(config, make, query_width, key_width)
+
+
+def make_soft_attention(
+    config: ModelConfig, sizes: Sizes, query_width: int, key_width: int, token_width: int
 ) -> SoftAttention:
-    """The score, the choice and the span the config names; embedded target tokens are `token_width` wide."""
+    """The score, the choice and the span the config names."""
     attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
     clues = make_clues(config, sizes, query_width, key_width, token_width)

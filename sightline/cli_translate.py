@@ -31,6 +31,12 @@ def translate(
         Path | None,
         typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default: standard input."),
     ] = None,
+    source: Annotated[
+        list[Path] | None,
+        of.option(
+            "A file for each source, instead of FILE; lines of FILE have tabs between the sources.", metavar="FILE"
+        ),
+    ] = None,
     output: Annotated[
         Path | None, of.option("Where to write (.jsonl: JSON, .parquet: a table); default: standard output.")
     ] = None,
@@ -85,13 +91,19 @@ def translate(
     from sightline.files import check_writable
 
     check_writable(output)
-    if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
-        raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
+    if source and file is not None:
+        raise SightlineError(f"give either {file}, with tabs between the sources, or --source once for each, not both")
+    if source and len(source) == 1:
+        file = source[0]
+    files = tuple(source or ()) if file is None else (file,)
+    for one in files:
+        if output is not None and output.is_file() and one.exists() and one.samefile(output):
+            raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
     kind = form(output, as_json)
     if check and not (kind == "json" or retry):
         say("--check: what it finds is told in JSON only: add --json")
     options = of.wanted(context.params)
-    asked = Asked(model, file, output, align, kind, options, {"engine": engine, "compute": compute})
+    asked = Asked(model, files, output, align, kind, options, {"engine": engine, "compute": compute})
     if no_shortlist:
         asked.loading["shortlist"] = False
     if split is not None:
@@ -111,7 +123,7 @@ class Asked:
     """What the command line asks for: options of `Translator.plan`, `loading` those of `sightline.load`."""
 
     model: Path
-    file: Path | None
+    files: tuple[Path, ...]
     output: Path | None
     align: bool
     form: str
@@ -128,6 +140,17 @@ class Asked:
         """Whether scores are shown, and must be exact."""
         return self.form != "text" or self.n_best > 1
 
+    @property
+    def name(self) -> str:
+        """What its lines come from."""
+        return " and ".join(map(str, self.files)) if self.files else STANDARD_INPUT
+
+    def lines(self, translator: Translator) -> list[str]:
+        """The lines of its file, or of its files together."""
+        from sightline.readers import read_source_files
+
+        return list(read_source_files(self.files, translator.config.model.source_count))
+
     def plan(self, translator: Translator) -> Plan:
         """The same, checked."""
         if self.align:
@@ -138,10 +161,10 @@ class Asked:
 def _in_shards(asked: Asked, sharding: Sharding) -> None:
     from sightline.sharding.job import Job
 
-    assert asked.file is not None
+    (file,) = asked.files
     assert asked.output is not None
     options = {**asked.options, "n_best": asked.n_best, "token_scores": asked.scored}
-    sharding.run(asked.file, asked.output, Job(asked.model, options, asked.align, asked.form, asked.loading))
+    sharding.run(file, asked.output, Job(asked.model, options, asked.align, asked.form, asked.loading))
 
 
 def _translated(asked: Asked) -> Iterator[Translation]:
@@ -149,16 +172,15 @@ def _translated(asked: Asked) -> Iterator[Translation]:
 
     A file is checked before the work begins; of a stream, the lines before a mistake come out.
     """
-    from sightline.files import read_lines
     from sightline.streams import arriving
     from sightline.translator import LINES_AT_ONCE, load
 
     translator = load(asked.model, **asked.loading)
     plan = asked.plan(translator)
-    if asked.file is not None:
-        lines = list(read_lines(asked.file))
+    if asked.files:
+        lines = asked.lines(translator)
         plan.check_count(len(lines))
-        read = translator.read(lines, plan, str(asked.file))
+        read = translator.read(lines, plan, asked.name)
         with bar(len(lines), "translating", asked.output is not None or not sys.stdout.isatty()) as watch:
             yield from translator.translated(read, plan, watch)
         return
@@ -208,7 +230,6 @@ def _print(translations: Iterator[Translation], asked: Asked) -> None:
 
 def _live(asked: Asked) -> None:
     """Lines one by one, each shown while it is made."""
-    from sightline.files import read_lines
     from sightline.streams import arriving
     from sightline.translator import load
 
@@ -218,16 +239,16 @@ def _live(asked: Asked) -> None:
         )
     translator = load(asked.model, **asked.loading)
     plan = translator.live_plan(**asked.options)
-    if asked.file is None and _interactive():
+    if not asked.files and _interactive():
         for number, line in _typed():
             try:
                 _show(translator, plan, line, number, STANDARD_INPUT)
             except SightlineError as error:
                 complain(str(error))
         return
-    name = STANDARD_INPUT if asked.file is None else str(asked.file)
-    if asked.file is not None:
-        lines = list(read_lines(asked.file))
+    name = asked.name
+    if asked.files:
+        lines = asked.lines(translator)
         plan.check_count(len(lines))
         groups: Iterator[list[str]] = iter([lines])
     else:

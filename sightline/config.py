@@ -23,6 +23,7 @@ from sightline.heads import check_blocks
 from sightline.mistakes import explain
 from sightline.recipes import RECIPES, check_choices
 from sightline.sections import DataConfig, Section
+from sightline.source_settings import with_sources
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -192,6 +193,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
+    config = with_sources(config, where)
     check_choices(config, where)
     check_blocks(config.model, where)
     check_copying(config.model, where)

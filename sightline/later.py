@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sightline import links
 from sightline.config import AlignmentConfig
 from sightline.engines.found import penalty
-from sightline.forced import Forced, encode_pair
+from sightline.forced import Forced, encode_pair, forced_pair
 from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.text import EOS
 
@@ -37,6 +36,7 @@ class Sight(NamedTuple):
     source_words: list[str]
     links: list[tuple[int, int]] | None
     weights: NDArray[np.float64] | None
+    dividers: tuple[int, ...] = ()
 
 
 NO_SIGHT = Sight([], [], None, None)
@@ -66,6 +66,7 @@ def _sight(forced: Forced, alignment: AlignmentConfig) -> Sight:
         source_words=forced.source_words,
         links=None if pairs is None else sorted(pairs),
         weights=forced.word_weights(alignment),
+        dividers=forced.dividers,
     )
 
 
@@ -77,8 +78,7 @@ def _as_forced(translator: Translator, found: Sequence[Found], weights: Sequence
         rows = np.zeros((len(pair.target), len(pair.source)))
         # A translation that was cut has no row for its end.
         rows[: len(given)] = given[: len(rows)]
-        sentence = links.Sentence([rows[None]], pair.target_owners, pair.source_owners)
-        result.append(Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs))
+        result.append(forced_pair(pair, [rows[None]], hypothesis.token_log_probs, translator.config.model))
     return result
 
 

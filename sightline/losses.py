@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.attention.clues import EmbeddedCoverage
-from sightline.batch import Memory
+from sightline.batch import Memory, side_by_side
 
 Sum = tuple[Tensor, Tensor]
 
@@ -79,7 +79,7 @@ class OneLookEach(Penalty):
     """
 
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
-        words = source_words(memory.tokens)
+        words = words_of(memory)
         return ((1 - received(weights, real)) ** 2 * words).sum(), words.sum()
 
 
@@ -102,7 +102,7 @@ class GlobalFertility(Penalty):
         return nn.functional.softplus(mean), nn.functional.softplus(spread) + self.FLOOR
 
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
-        words = source_words(memory.mask)
+        words = words_of(memory)
         mean, variance = self.expected(memory.states)
         surprise = 0.5 * ((received(weights, real) - mean) ** 2 / variance + variance.log() + math.log(2 * math.pi))
         return (surprise * words).sum(), words.sum()
@@ -252,6 +252,11 @@ class Reinforce(AttentionLoss):
 def received(weights: Tensor, real: Tensor) -> Tensor:
     """All the weight that real targets `(B, T)` give each position: `(B, T, S)` to `(B, S)`."""
     return (weights * real[..., None]).sum(1)
+
+
+def words_of(memory: Memory) -> Tensor:
+    """The source tokens `(B, S)` of a memory that are words; of several sources each has its own end symbol."""
+    return side_by_side([source_words(source.tokens) for source in memory.sources])
 
 
 def source_words(mask: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from sightline.folder import Tokenizers
 from sightline.hypothesis import Request, SearchOptions
 from sightline.limits import most_tokens
 from sightline.sentences import Part, Preparation
+from sightline.source_texts import longest_part, wrong_count
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room
@@ -80,7 +81,7 @@ class Plan:
     def _read(self, line: str, place: int) -> Asked:
         tokenizers = self.tokenizers.opened(line)
         ids = tokenizers.source.encode(line)
-        reason = too_long(ids, self.most)
+        reason = wrong_count(line, len(tokenizers.source.parts)) or too_long(ids, self.most)
         if reason is not None:
             raise SightlineError(reason)
         ids = [*ids, EOS]
@@ -152,6 +153,6 @@ ONE = ("n_best", 1)  # as good as not given
 
 def too_long(ids: list[int], most: int) -> str | None:
     """Why a line with these ids is not taken; None when it is."""
-    if len(ids) <= most:
+    if (length := longest_part(ids)) <= most:
         return None
-    return f"{len(ids):,} tokens, more than the {most:,} that this model takes at once: split the line into sentences"
+    return f"{length:,} tokens, more than the {most:,} that this model takes at once: split the line into sentences"

@@ -13,6 +13,7 @@ from sightline.errors import SightlineError
 from sightline.failures import Expectations, detect, mean_log_prob
 from sightline.forced import has_step_weights
 from sightline.hypothesis import Request, SearchOptions
+from sightline.source_texts import longest_part
 from sightline.translation import Translation
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def safer(
         letters = translator.config.text.tokenizer == "char"
         settings = replace(settings, no_repeat=options.no_repeat or (NO_REPEAT_LETTERS if letters else NO_REPEAT))
     if names & MISSING:
-        half = len(translator.files.tokenizers.source.encode(one.source)) // 2
+        half = longest_part(translator.files.tokenizers.source.encode(one.source)) // 2
         least = max(options.min_length, half, len(one.tokens) + 1)
         settings = replace(settings, min_length=min(least, options.max_length or least))
         if has_step_weights(translator.config.model) and not options.coverage_penalty:

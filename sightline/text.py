@@ -68,7 +68,7 @@ MOST_COPIES, MOST_COPIED = 100, 5_000  # of one sentence: copies, and characters
 
 @dataclass(frozen=True)
 class Sizes:
-    """Vocabulary sizes, and whether they are one vocabulary.
+    """Vocabulary sizes, and whether they are one vocabulary; `others` are those of further sources.
 
     For models that copy: `same` has for each source id the target id of the same name, or UNK (empty where the
     vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies. `lexicon` is for models
@@ -82,6 +82,7 @@ class Sizes:
     open_words: bool = False
     lexicon: Lexicon | None = field(default=None, compare=False)
     marker: int | None = None
+    others: tuple[int, ...] = ()
 
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:

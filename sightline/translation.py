@@ -45,6 +45,9 @@ class Translation:
     once more and that was better, `first` is the first attempt; where it was no better, `retry` is the second. `error`
     says why a line of a file has no translation.
 
+    Where there are several sources, `source` has tabs between them, and `source_words` words that divide them, at the
+    places `dividers`.
+
     Some of it may be worked out when it is first looked at: scores and log-probabilities, links and weights.
     """
 
@@ -68,11 +71,12 @@ class Translation:
     retry: Translation | None = None
     required: list[RequiredOutcome] | None = None
     error: str | None = None
+    dividers: tuple[int, ...] = ()
 
     @property
     def alignment(self) -> str | None:
-        """The links as Pharaoh's `0-0 1-2`, source first."""
-        return None if self.links is None else links.to_pharaoh(self.links)
+        """The links as Pharaoh's `0-0 1-2`, source first; of several sources each has a column, with tabs between."""
+        return None if self.links is None else links.to_pharaoh(self.links, self.dividers)
 
     def changed(self, **values: Any) -> Translation:
         """The same but for these; what was left for later is left for later still, unlike by `dataclasses.replace`."""

@@ -24,6 +24,7 @@ from sightline.limits import most_tokens
 from sightline.options import LiveOptions, Options, StreamOptions
 from sightline.plan import Asked, Plan, search_options, too_long
 from sightline.sentences import preparation
+from sightline.source_texts import check_count, joined_line
 from sightline.streams import text_parts
 from sightline.translation import Translation
 from sightline.wishes import PER_LINE, Wishes, read_wishes
@@ -35,6 +36,9 @@ NO_SOURCE = (
 # So many lines are sorted by length together: of those that come one after the other, since more would batch a little
 # better and answer later, and of those that are all there.
 LINES_AT_ONCE, LINES_OF_LIST = 2_000, 20_000
+
+
+Line = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,27 +72,29 @@ class Translator:
     @overload
     def translate(self, text: str, **options: Unpack[Options]) -> Translation: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, text: Sequence[str], **options: Unpack[Options]) -> list[Translation]: ...
-    def translate(self, text: str | Sequence[str], **options: Unpack[Options]) -> Translation | list[Translation]:
+    def translate(self, text: Sequence[Line], **options: Unpack[Options]) -> list[Translation]: ...
+    def translate(self, text: str | Sequence[Line], **options: Unpack[Options]) -> Translation | list[Translation]:
         """Translates one sentence, or several at once.
+
+        The sources of a model that reads several are a tuple, or one line with tabs between them.
 
         Text and tokens are there when it returns. Scores and alignments, which may take another pass and torch, are
         worked out when they are first looked at, unless `align` or `token_scores` say otherwise. `Options` tells of all
         options.
         """
-        lines = [text] if isinstance(text, str) else text
+        lines: Sequence[Line] = [text] if isinstance(text, str) else text
         plan = self.plan(**options)
         plan.check_count(len(lines))
         found = list(self.streamed(lines, plan))
         return found[0] if isinstance(text, str) else found
 
-    def live(self, text: str, **options: Unpack[LiveOptions]) -> Iterator[str]:
+    def live(self, text: Line, **options: Unpack[LiveOptions]) -> Iterator[str]:
         """The translation of one sentence as it is made: parts of its text, each as soon as it is certain.
 
         Greedy search and one sample are certain of every token; a beam of what its hypotheses agree on. What needs the
         whole, or the text of several translations, is refused, and so is an engine that cannot stop half-way.
         """
-        return self.shown(text, self.live_plan(**options))
+        return self.shown(joined_line(text), self.live_plan(**options))
 
     def live_plan(self, **options: Any) -> Plan:
         """What `live` is asked for, checked: for `shown`, which may have many lines to show."""
@@ -135,7 +141,7 @@ class Translator:
 
     def stream(
         self,
-        lines: Iterable[str],
+        lines: Iterable[Line],
         align: bool | None = False,
         name: str = "input",
         first: int = 1,
@@ -182,7 +188,7 @@ class Translator:
 
     def streamed(
         self,
-        lines: Iterable[str],
+        lines: Iterable[Line],
         plan: Plan,
         name: str = "input",
         first: int = 1,
@@ -191,7 +197,7 @@ class Translator:
         """Like `stream`, with a plan that was made before."""
         place = _Place(name, first)
         number = first
-        for chunk in _chunks(lines, LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
+        for chunk in _chunks(map(joined_line, lines), LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
             asked: list[Asked] = []
             failure: SightlineError | None = None
             for line in chunk:
@@ -253,6 +259,7 @@ class Translator:
         most_source, most_target = self._most_tokens()
         tokenizers = self.files.tokenizers
         for number, (source, target) in enumerate(pairs, first):
+            check_count(source, self.config.model.source_count, f"{source_name}, line {number}")
             _check_length(tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
             _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
 

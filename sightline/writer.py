@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sightline.batch import Batch, Memory, Tokens
+from sightline.batch import Batch, Memory, Tokens, side_by_side
 from sightline.decoders import Decoder
 from sightline.layers import Embedding
 from sightline.losses import AttentionLoss, Outcome
@@ -54,11 +54,9 @@ class Writer(nn.Module, ABC):
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: how long each sentence's input is; see `search.protocol.StepModel`."""
 
-    def source(self, batch: Batch) -> Tokens:
-        """The batch's only source."""
-        (source,) = batch.sources
-        assert isinstance(source, Tokens)
-        return source
+    def source_ids(self, batch: Batch) -> Tensor:
+        """The tokens of the batch's sources, `(B, S)`, side by side as in the memory."""
+        return side_by_side([source.ids for source in batch.sources if isinstance(source, Tokens)])
 
     def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """Target tokens `(B, T)`, the first at position `offset`, to `(B, T, e)`."""
@@ -80,7 +78,7 @@ class Writer(nn.Module, ABC):
         if self.output.stepwise:
             return self.read_stepwise(memory, batch, tokens)
         embedded = self.embed(tokens)
-        shared = self.output.prepare(memory, self.source(batch).ids)
+        shared = self.output.prepare(memory, self.source_ids(batch))
         decoded = self.decoder(memory, embedded)
         if memory.spans is not None and decoded.weights is not None:
             over_tokens = decoded.weights @ memory.spans.matrix(decoded.weights.dtype)
@@ -165,7 +163,7 @@ class Writer(nn.Module, ABC):
     def begin(self, memory: Memory, batch: Batch) -> State:
         """The state before the first token of a batch that was encoded."""
         state = self.decoder.start(memory)
-        shared, own = self.output.prepare(memory, self.source(batch).ids), self.output.begin(memory)
+        shared, own = self.output.prepare(memory, self.source_ids(batch)), self.output.begin(memory)
         if memory.spans is not None:
             shared = {**shared, SPANS: memory.spans.matrix(memory.states.dtype)}
         return replace(state, shared={**state.shared, **shared}, own={**state.own, **own})

@@ -61,6 +61,9 @@ Command = Callable[..., Done]
 
 def tiny(recipe: str) -> dict[str, Any]:
     """A configuration that makes a run of a recipe as small as can be."""
+    if recipe == "lm":
+        decoder = {"kind": "transformer", "layers": 1, **ATTENTION}
+        return {"text": TINY["text"], "model": {"embedding": 8, "decoder": decoder}}
     own = (ATTENTION, ATTENTION) if recipe == "transformer" else ({"width": 4}, {"width": 8})
     return merge(TINY, {"model": {"encoder": own[0], "decoder": own[1]}})
 

@@ -18,7 +18,7 @@ from sightline.cli import main
 from sightline.config import RunConfig, build_config, merge
 from sightline.errors import SightlineError
 from sightline.training import run
-from tests.commands import letters, write_tsv
+from tests.commands import letters, write_lines, write_tsv
 
 # Small and exact: no dropout, a constant rate that no limit changes, and an epsilon that does not amplify rounding.
 EXACT: dict[str, Any] = {
@@ -41,24 +41,35 @@ EXACT: dict[str, Any] = {
         "log_every": 1,
     },
 }
+Values = dict[str, Any]
 RECURRENT = {
     "model": {
         "encoder": {"layers": 1, "width": 4, "heads": None, "feedforward": None},
         "decoder": {"layers": 1, "width": 8, "heads": None, "feedforward": None},
     }
 }
-PAIRS = "letters.tsv"
+# Three losses, of which each has a divisor of its own.
+PENALTIES: Values = {"penalties": {"repeated_looks": 0.3, "one_look_each": 0.2}}
+SAMPLED: Values = {"attention": {"choice": "sampled"}}
+PAIRS, TEXT = "letters.tsv", "letters.txt"
 
 
 def write_pairs(folder: Path) -> Path:
-    """The toy task: seven batches an epoch, which two ranks cannot share evenly."""
+    """The toy task: seven batches an epoch, which two ranks cannot share evenly; and its targets alone, as text."""
+    write_lines(folder / TEXT, [target for _, target in letters(90)])
     return write_tsv(folder / PAIRS, letters(90))
 
 
-def exact(folder: Path, recipe: str = "transformer", **training: Any) -> RunConfig:
-    """A run of the toy task in `folder`; `training` changes that section."""
-    values = merge(EXACT, {"data": {"pairs": str(folder / PAIRS)}, "training": training})
-    return build_config(values if recipe == "transformer" else merge(values, RECURRENT), recipe)
+def exact(folder: Path, recipe: str = "transformer", model: Values | None = None, **training: Any) -> RunConfig:
+    """A run of the toy task in `folder`; `model` and `training` change these sections."""
+    file = {"text": str(folder / TEXT)} if recipe == "lm" else {"pairs": str(folder / PAIRS)}
+    values = merge(EXACT, {"data": file, "training": training})
+    if recipe == "lm":
+        del values["model"]["encoder"]
+        values = merge(values, {"model": {"decoder": {"kind": "transformer"}}, "training": {"validate_bleu": 0}})
+    elif recipe != "transformer":
+        values = merge(values, RECURRENT)
+    return build_config(merge(values, {"model": model or {}}), recipe)
 
 
 def with_dropout(config: RunConfig, **training: Any) -> RunConfig:
@@ -86,6 +97,11 @@ def several(folder: Path) -> None:
         for steps in (3, 5):
             config = exact(folder, parallel=kind, accumulate=2, ema=0.9, max_steps=steps)
             run.train(config, folder / f"accumulated-{kind}", resume=steps == 5)
+    run.train(exact(folder, "lm"), folder / "lm")
+    run.train(exact(folder, "bahdanau", PENALTIES, accumulate=2, max_steps=3), folder / "losses")
+    run.train(exact(folder, "bahdanau", SAMPLED, max_steps=4), folder / "sampled-whole")
+    for steps in (2, 4):
+        run.train(exact(folder, "bahdanau", SAMPLED, max_steps=steps), folder / "sampled-parts", resume=steps == 4)
     run.train(with_dropout(exact(folder), max_steps=9), folder / "whole")
     run.train(with_dropout(exact(folder), max_steps=5), folder / "parts")
     run.train(with_dropout(exact(folder), max_steps=9), folder / "parts", resume=True)

@@ -21,7 +21,7 @@ from tests.commands import RECIPES, Command, finish, letters, settings, start, t
 
 COMMANDS = (
     *("train", "translate", "evaluate", "align", "score", "export", "import", "average", "report"),
-    *("compare", "recipes", "config", "demo", "lexicon", "generate", "convert"),
+    *("compare", "recipes", "config", "demo", "lexicon", "generate", "convert", "models"),
 )
 TASK = "a b c d\n\nh g\na\n"
 

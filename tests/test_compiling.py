@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from sightline.training.compiling import check_compiler, compile_layers
 from sightline.training.estimate import reckoned
 from sightline.training.material import check_training
 from sightline.training.run import slow_precision
-from tests.commands import RECIPES, Command, letters, settings, write_tsv
+from tests.commands import RECIPES, Command, letters, settings, write_lines, write_tsv
 from tests.conftest import random_batch, small_model
 
 BATCHES = [random_batch([5, 3, 4], [4, 6, 2], seed=1), random_batch([7, 2, 3, 3], [5, 5, 1, 4], seed=2)]
@@ -34,9 +35,6 @@ def no_compiler() -> bool:
     except SightlineError:
         return True
     return False
-
-
-needs_compiler = pytest.mark.skipif(no_compiler(), reason="there is no C++ compiler")
 
 
 def gradients(model: torch.nn.Module, number: int) -> tuple[torch.Tensor, ...]:
@@ -71,17 +69,36 @@ def test_bfloat16_without_hardware_for_it_is_told(
     assert slow_precision(build_config({}, "transformer"), torch.device("cpu")) == []
 
 
-@needs_compiler
-@pytest.mark.filterwarnings("default")  # of torch about itself, while it loads its compiler
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's compiler, which loads late, for code that runs once: in one process, without optimising for speed."""
+    if no_compiler():
+        pytest.skip("there is no C++ compiler")
+    with warnings.catch_warnings(action="ignore"):  # of torch about itself
+        from torch._inductor import config
+    monkeypatch.setattr(config, "compile_threads", 1)
+    monkeypatch.setenv("TORCHINDUCTOR_DEBUG_COMPILE", "1")
+    torch.compiler.reset()  # as in a process of its own
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.filterwarnings("default")
 def test_compiled_layers_give_the_same() -> None:
-    """In two shapes, values and gradients to float32's tolerance; looked at, the model runs uncompiled."""
-    model = small_model("transformer").float().train()
+    """In two shapes, values and gradients to float32's tolerance; looked at, the model runs uncompiled.
+
+    A layer is compiled as a whole, and once for all shapes.
+    """
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    model = small_model("transformer", {"encoder": {"layers": 1}, "decoder": {"layers": 1}}).float().train()
     expected = [gradients(model, number) for number in (0, 1)]
     with capture(model) as plain:
         model.loss(BATCHES[0])
     compile_layers(model)
     for number in (0, 1):
         torch.testing.assert_close(gradients(model, number), expected[number], rtol=1e-4, atol=1e-5)
+    assert (counters["stats"]["unique_graphs"], dict(counters["graph_break"])) == (2, {})
     with capture(model) as maps:
         model.loss(BATCHES[0])
     assert list(maps) == list(plain)
@@ -94,15 +111,19 @@ def weights(run: Path) -> Path:
     return found / "model.safetensors"
 
 
-@needs_compiler
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.filterwarnings("default")
-def test_a_compiled_run_goes_on_where_it_was(command: Command, toy_pairs: Path, tmp_path: Path) -> None:
-    """With dropout, whose random numbers compiled layers draw from torch's generator. Its last checkpoint is lost."""
+def test_a_compiled_run_goes_on_where_it_was(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With dropout, whose random numbers compiled layers draw from torch's generator. Its last checkpoint is lost.
+
+    A language model has one kind of layer to compile, and validations, which would compile it once more, are left out.
+    """
+    monkeypatch.setattr(run.Scorer, "__call__", lambda self, model: {"loss": 1.0, "perplexity": 2.0})
+    text = write_lines(tmp_path / "text", [source for source, _ in letters(60)])
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     changes = ["model.dropout=0.3", "data.batch_tokens=100", "training.save_every=2", "training.keep_last=3"]
-    given = [*settings(), *(part for change in changes for part in ("--set", change))]
-    torch.compiler.reset()  # as in a process of its own
-    done = command("train", "--pairs", toy_pairs, "--output", whole, "--compile", "--max-steps", 4, *given)
+    given = ["--recipe", "lm", *settings("lm"), *(part for change in changes for part in ("--set", change))]
+    done = command("train", "--text", text, "--output", whole, "--compile", "--max-steps", 4, *given)
     assert done.code == 0, done.err
     shutil.copytree(whole, parts)
     for lost in (parts / CHECKPOINTS).glob("step-0000004*"):

@@ -121,13 +121,13 @@ def test_an_export_tells_its_alignment_later_too(chosen: Path, two_layers: Path,
         same(here, there)
     assert one[0].links
     write_ctranslate2(open_files(two_layers), tmp_path / "without")
-    assert sightline.load(tmp_path / "without").translate(LINES[0]).alignment is None
-    for folder, engine, told in (
-        (tmp_path / "without", "auto", "an export cannot show a translation while it is made"),
-        (two_layers, "ctranslate2", "the ctranslate2 engine cannot show a translation while it is made"),
-    ):
-        with pytest.raises(SightlineError, match=told):
-            sightline.load(folder, engine=engine).live(LINES[0])
+    # Without a head CTranslate2 has none to tell: a pass of PyTorch does, as it does for the model.
+    found, expected = (sightline.load(folder).translate(LINES[0]) for folder in (tmp_path / "without", two_layers))
+    assert found.alignment == expected.alignment
+    assert "".join(sightline.load(tmp_path / "without").live(LINES[0])) == expected.text
+    for folder in (tmp_path / "without", two_layers):
+        with pytest.raises(SightlineError, match="the ctranslate2 engine cannot show a translation while it is made"):
+            sightline.load(folder, engine="ctranslate2").live(LINES[0])
 
 
 def test_weights_of_given_targets(chosen: Path) -> None:

@@ -1,5 +1,6 @@
 """Parts drawn at random from the configuration's space and put together: each mixture learns, decodes and is kept."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -53,7 +54,9 @@ def drawn(seed: int) -> RunConfig:
     model = merge(model, _left(Random(2000 + seed), recipe, model.get("attention", {})))
     if documents := _documents(Random(3000 + seed), recipe, model):
         model = merge(model, documents)
-    shown = recipe != "transformer" or not model.get("reversible")
+    else:
+        model = merge(model, _sources(Random(4000 + seed), recipe, model))
+    shown = (recipe != "transformer" or not model.get("reversible")) and "sources" not in model
     if recipe != "seq2seq" and shown and draw.random() < 0.5:
         losses = ["cross_entropy", "squared_error", "product"]
         reading = draw.choice(["predicts", "consumes"])
@@ -131,6 +134,34 @@ def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> d
     return chosen
 
 
+def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Two sources, without what makes no sense with them, or nothing."""
+    choice, embedded = (model.get("attention", {}).get(name) for name in ("choice", "coverage"))
+    choice = choice or "soft"
+    if draw.random() < 0.5 or choice not in ("soft", "sampled", "exact") or embedded == "embedded":
+        return {}
+    context = (
+        "flat" if recipe == "seq2seq" or choice != "soft" else draw.choice(["flat", "concatenated", "hierarchical"])
+    )
+    copying = model.get("copying", {}).get("kind")
+    looking = "lexicon" in model or copying == "pointer_generator"
+    if looking and (context == "concatenated" or recipe == "transformer"):
+        context = "flat"
+    sources = {"count": 2, "context": context, "encoder": draw.choice(["separate", "shared"])}
+    changed: dict[str, Any] = {"sources": sources}
+    if recipe != "transformer" and model["decoder"]["cell"] == "lstm":
+        sources["start"] = draw.choice(["flat", "child_sum"])
+    if copying == "copy_head":
+        changed["copying"] = {"kind": "copynet", "selective_read": False}
+    if recipe == "seq2seq" and model["decoder"]["context"] == "concatenation":
+        changed["decoder"] = {"context": "mean"}
+    if recipe in ("bahdanau", "luong") and context == "flat":
+        attention = {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
+        placed = model["attention"]["score"] in ("location", "convolution")
+        changed["attention"] = attention | ({"score": "additive"} if placed else {})
+    return changed
+
+
 def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
     decoder: dict[str, Any] = {"width": 12, "cell": draw.choice(["lstm", "gru", "rnn"])}
     if recipe == "seq2seq":
@@ -188,7 +219,15 @@ def _output(draw: Random, recipe: str, attention: dict[str, Any]) -> dict[str, A
 
 
 def built(config: ModelConfig) -> EncoderDecoder:
-    return build_model(config, SIZES, 0.1).double()
+    return build_model(config, replace(SIZES, others=(VOCABULARY,) * (config.source_count - 1)), 0.1).double()
+
+
+def mixed_batch(config: ModelConfig, seed: int) -> Batch:
+    """Sentences with links, or with a second source, which one of them lacks."""
+    batch = random_batch([5, 9, 2], [4, 7, 6], seed)
+    if config.source_count == 1:
+        return linked(batch)
+    return Batch((*batch.sources, *random_batch([3, 1, 6], seed=seed + 1).sources), batch.targets, batch.indices)
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
@@ -196,7 +235,7 @@ def test_a_mixture_learns_decodes_and_is_kept(seed: int, tmp_path: Path) -> None
     config = drawn(seed)
     torch.manual_seed(seed)
     model = built(config.model)
-    batch = linked(random_batch([5, 9, 2], [4, 7, 6], seed))
+    batch = mixed_batch(config.model, seed)
 
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for _ in range(3):
@@ -253,6 +292,10 @@ def test_the_draws_reach_every_part() -> None:
         ("decoder.attention", 3),
         ("decoder.cross_attention", 2),
         ("reversible", 2),
+        ("sources.count", 2),
+        ("sources.encoder", 2),
+        ("sources.start", 2),
+        ("sources.context", 3),
     ]:
         found = set()
         for value in configs:

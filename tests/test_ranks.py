@@ -22,7 +22,7 @@ from sightline.training import run
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.checkpoints import read_trainer
 from tests.commands import Done, environment
-from tests.ranked import exact, write_pairs
+from tests.ranked import PENALTIES, exact, write_pairs
 
 ROOT = Path(__file__).parent.parent
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -147,6 +147,28 @@ def test_sharded_equals_replicated(ddp: Path, trainings: Path) -> None:
 @pytest.mark.parametrize("recipe", ["bahdanau", "luong", "seq2seq"])  # the first sharded, the others replicated
 def test_recurrent_models(recipe: str, trainings: Path, alone: Callable[..., Path], tmp_path: Path) -> None:
     assert_close(trainings / recipe, alone(exact(trainings, recipe), tmp_path / "one", [2] * 7))
+
+
+def test_a_language_model(trainings: Path, alone: Callable[..., Path], tmp_path: Path) -> None:
+    assert_close(trainings / "lm", alone(exact(trainings, "lm"), tmp_path / "one", [2] * 7))
+
+
+def test_several_losses_and_several_batches_an_update(
+    trainings: Path, alone: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Each loss is divided by its own count, of all batches of all ranks."""
+    one = alone(exact(trainings, "bahdanau", PENALTIES, max_steps=3), tmp_path / "one", [4] * 3)
+    assert_close(trainings / "losses", one)
+    assert {"repeated_looks", "one_look_each"} <= lines(one)[0].keys()
+
+
+def test_resuming_sampled_attention_is_identical(trainings: Path) -> None:
+    """All ranks know what their draws were worth lately, so it is one rank's to write and everyone's to read."""
+    whole, parts = (checkpoint(trainings / f"sampled-{name}", "model") for name in ("whole", "parts"))
+    assert any(name.endswith("baseline") for name in whole)
+    assert whole.keys() == parts.keys()
+    for name, value in whole.items():
+        assert torch.equal(value, parts[name]), name
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])

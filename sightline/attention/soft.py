@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,23 @@ from sightline.stack import Stack
 
 NOTHING_BESIDE: Mapping[str, Tensor] = {}
 MEMORY = "attention."  # before the names of what attention remembers, in a decoder's state
+
+
+Mix = Callable[[Tensor], Tensor]
+
+
+class Readable(Protocol):
+    """A memory as attention sees it: states `(B, S, d_k)`, their mask `(B, S)`, and its parts where it has some."""
+
+    @property
+    def states(self) -> Tensor: ...
+    @property
+    def mask(self) -> Tensor: ...
+    @property
+    def parts(self) -> Sequence[Readable]: ...
+    def beside(self) -> Mapping[str, Tensor]:
+        """What attention may want beside them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,11 @@ class Scored(Tapped):
         """Whether a look depends on the ones before, so that it has to wait for them."""
         return any(clue.remembers for clue in self.clues)
 
+    def open(self, memory: Readable) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What every step shares of a memory, and what is remembered before the first look."""
+        given = (memory.states, memory.mask, memory.beside())
+        return self.prepare(*given), self.begin(*given)
+
     def prepare(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
         """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares; for `beside` see `begin`."""
         prepared = {"keys": self.score.prepare(states, mask), "values": states, "mask": mask}
@@ -117,12 +140,16 @@ class SoftAttention(Scored, ABC):
     def weigh(self, look: Look) -> Tensor:
         """`(B, T, S)`: where to look."""
 
+    def mixer(self, shared: Mapping[str, Tensor], repeated: Callable[[Tensor], Mix]) -> Mix:
+        """What mixes the values of `prepare` in every step of a loop; `repeated` makes it of values `(B, S, d_k)`."""
+        return repeated(shared["values"])
+
     def forward(
         self,
         queries: Tensor,
         shared: dict[str, Tensor],
         positions: Tensor,
-        mix: Callable[[Tensor], Tensor] | None = None,
+        mix: Mix | None = None,
         state: Mapping[str, Tensor] | None = None,
         tokens: Tensor | None = None,
     ) -> Attended:

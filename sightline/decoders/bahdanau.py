@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sightline.attention.joined import JoinedAttention
 from sightline.attention.soft import Attended, SoftAttention
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
+from sightline.decoders.base import Decoded, Decoder, Loop, Start
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
 from sightline.state import State
@@ -52,8 +53,8 @@ class BahdanauDecoder(Decoder):
     def __init__(
         self,
         cells: CellStack,
-        bridge: Bridge,
-        attention: SoftAttention,
+        bridge: Start,
+        attention: SoftAttention | JoinedAttention,
         readout: Readout,
         width: int,
         readout_state: str,
@@ -66,10 +67,8 @@ class BahdanauDecoder(Decoder):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
-        remembered = self.attention.begin(memory.states, memory.mask, memory.beside())
-        return State(
-            self.attention.prepare(memory.states, memory.mask, memory.beside()), {**self.bridge(memory), **remembered}
-        )
+        shared, remembered = self.attention.open(memory)
+        return State(shared, {**self.bridge(memory), **remembered})
 
     def advance(
         self, projected: Tensor, known: Tensor, state: State, loop: Loop | None = None
@@ -102,7 +101,7 @@ class BahdanauDecoder(Decoder):
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
-        loop = Loop.over(self.cells, state)
+        loop = Loop.over(self.cells, state, self.attention)
         reads, looks = [], []
         of_tokens = (self.cells.project(embedded), self.attention.of_tokens(embedded))
         for projected, known in zip(*(part.unbind(1) for part in of_tokens), strict=True):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.joined import JoinedAttention
 from sightline.attention.soft import Attended, SoftAttention
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
+from sightline.decoders.base import Decoded, Decoder, Loop, Start
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
 from sightline.state import State
@@ -26,8 +27,8 @@ class LuongDecoder(Decoder):
     def __init__(
         self,
         cells: CellStack,
-        bridge: Bridge,
-        attention: SoftAttention,
+        bridge: Start,
+        attention: SoftAttention | JoinedAttention,
         memory_width: int,
         input_feeding: bool,
         dropout: float,
@@ -39,10 +40,11 @@ class LuongDecoder(Decoder):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
-        own = {**self.bridge(memory), **self.attention.begin(memory.states, memory.mask, memory.beside())}
+        shared, remembered = self.attention.open(memory)
+        own = {**self.bridge(memory), **remembered}
         if self.input_feeding:
             own = {**own, "fed": torch.zeros_like(own[self.cells.top])}
-        return State(self.attention.prepare(memory.states, memory.mask, memory.beside()), own)
+        return State(shared, own)
 
     def look(self, hidden: Tensor, looked: Attended) -> Tensor:
         """Top states `(B, T, n)` and what they saw to attentional vectors `(B, T, n)`."""
@@ -84,7 +86,7 @@ class LuongDecoder(Decoder):
             looked = self.attention(hidden, state.shared, torch.arange(hidden.size(1), device=hidden.device))
             state = State(state.shared, own, 1, embedded.size(1))
             return Decoded(self.look(hidden, looked), state, looked.weights, log_chances=looked.log_chances)
-        loop = Loop.over(self.cells, state)
+        loop = Loop.over(self.cells, state, self.attention)
         all_features, looks = [], []
         of_tokens = (self.cells.project(embedded), self.attention.of_tokens(embedded))
         for projected, known in zip(*(part.unbind(1) for part in of_tokens), strict=True):

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sightline.align import force, log_probs
-from sightline.batch import Batch, pad
+from sightline.align import force, log_probs, source_tokens
+from sightline.batch import Batch
 from sightline.config import AlignmentConfig
 from sightline.data import ordered_batches
 from sightline.decoders import TransformerDecoder
@@ -21,7 +21,6 @@ from sightline.forced import Forced
 from sightline.hypothesis import Hypothesis, Streamed
 from sightline.performance import in_threads, threads
 from sightline.search import search, stream
-from sightline.text import PAD
 from sightline.writer import Writer
 
 # The beam that `search.batch_tokens` is meant for: wider ones get smaller batches.
@@ -70,7 +69,7 @@ class PyTorchEngine:
         model = self._reporting(task)
 
         def found(indices: list[int]) -> list[list[Hypothesis]]:
-            batch = Batch((pad([list(sources[index]) for index in indices], PAD),)).to(self.device)
+            batch = self._batch([sources[index] for index in indices])
             requests = [task.requests[index] for index in indices] if task.requests else None
             with torch.inference_mode():  # of this thread alone
                 return search(model, batch, options, requests)
@@ -81,6 +80,10 @@ class PyTorchEngine:
             done.update(zip(indices, results, strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
+
+    def _batch(self, sources: Sequence[Ids]) -> Batch:
+        """Ids with their end symbols as a batch."""
+        return Batch(source_tokens(self.folder, sources)).to(self.device)
 
     def _batches(self, lengths: NDArray[np.int64], width: int) -> list[list[int]]:
         """Sources of these lengths in batches, for so many hypotheses each; they depend on nothing else.
@@ -97,7 +100,7 @@ class PyTorchEngine:
 
     def live(self, source: Ids, task: Task) -> Iterator[Streamed]:
         """The best translation of one source (ids with their end symbol), part by part as it becomes certain."""
-        batch = Batch((pad([list(source)], PAD),)).to(self.device)
+        batch = self._batch([source])
         request = task.requests[0] if task.requests else None
         parts = stream(self._reporting(task), batch, task.options, request)
         while True:

@@ -70,6 +70,8 @@ def readable(alignment: AlignmentConfig, layers: int) -> tuple[int, int | None] 
 
 def unsupported(config: ModelConfig) -> str | None:
     """What CTranslate2 cannot run of such a model, as in "it cannot run …"; None when it can."""
+    if config.source_count > 1:
+        return f"a model of several sources ({config.source_count})"
     if config.recipe == "seq2seq":
         return "a decoder without attention (seq2seq)"
     if not config.has_source:

@@ -160,7 +160,7 @@ class Sampler:
         for seed in seeds:
             check_seed(seed)
         self.keys = sentence_keys(batch, seeds)
-        mask = self.mask = batch.sources[0].mask  # (B, S)
+        mask = self.mask = batch.source_mask  # (B, S)
         self.limits = length_limits(model, batch, options, requests).to(mask.device)  # (B,)
         self.steering = Steering(model, batch, options, requests, width=options.samples)
         self.sentences = torch.arange(batch.size, device=mask.device)  # (A,)
