@@ -92,8 +92,12 @@ def test_arms_report_and_are_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
     assert json.loads((tmp_path / "documents.json").read_text())["chain"]["1 hops"]["updates"] == 1
 
 
-def test_a_learned_query_finds_the_keyword() -> None:
-    """A small dose of the benchmark: in sentences of a few words, and after some seconds, both attentions are there."""
-    found = documents.keyword("attention", 2, 4, updates=80)
+def test_a_learned_query_finds_the_keyword(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small dose of the benchmark: few words that may decide, in short sentences, learnt in seconds."""
+    monkeypatch.setattr(documents, "FIRST_FILLER", MARKER + 1 + 4)
+    monkeypatch.setattr(documents, "FILLERS", 10)
+    monkeypatch.setattr(documents, "TESTED", 200)
+    monkeypatch.setattr(documents, "GOOD", 101.0)  # it goes on: the weights grow sharp after the answers are right
+    found = documents.keyword("attention", 2, 4, updates=120)
     assert found["right"] >= 98
     assert found["highest at the word"] >= 98
