@@ -65,8 +65,11 @@ def exact(folder: Path, recipe: str = "transformer", model: Values | None = None
     file = {"text": str(folder / TEXT)} if recipe == "lm" else {"pairs": str(folder / PAIRS)}
     values = merge(EXACT, {"data": file, "training": training})
     if recipe == "lm":
-        del values["model"]["encoder"]
-        values = merge(values, {"model": {"decoder": {"kind": "transformer"}}, "training": {"validate_bleu": 0}})
+        alone = {name: value for name, value in values["model"].items() if name != "encoder"}
+        values = merge(
+            {**values, "model": alone},
+            {"model": {"decoder": {"kind": "transformer"}}, "training": {"validate_bleu": 0}},
+        )
     elif recipe != "transformer":
         values = merge(values, RECURRENT)
     return build_config(merge(values, {"model": model or {}}), recipe)

@@ -176,15 +176,8 @@ def options(recipe: str = "transformer", **training: Any) -> list[str]:
 
 def commands(folder: Path, pairs: Path, given: list[str]) -> tuple[list[str], list[str]]:
     """What begins a run, and what goes on with it. A language model takes the lines of the pairs as text."""
-    data = "--text" if "lm" in given else "--pairs"
-    first = [
-        "train",
-        data,
-        str(pairs.with_suffix(".txt") if data == "--text" else pairs),
-        "--output",
-        str(folder),
-        *given,
-    ]
+    data = ["--text", str(pairs.with_suffix(".txt"))] if "lm" in given else ["--pairs", str(pairs)]
+    first = ["train", *data, "--output", str(folder), *given]
     return first, ["train", "--output", str(folder), "--resume"]
 
 
@@ -239,7 +232,7 @@ def runs(toy_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         short: Kills = [{"update": 5}] * 12 if name == "patience" else []
         kills = seeded_kills(seed, FEWER.get(name, 5))
         plan |= {name: (given, []), f"{name}-killed": (given, [*kills, *short])}
-    killed = run_all(folder, shutil.copy(toy_pairs, folder / "pairs.tsv"), plan)
+    killed = run_all(folder, shutil.copy(toy_pairs, folder / toy_pairs.name), plan)
     for name in RUNS:
         assert killed[f"{name}-killed"] >= FEWER.get(name, 4), killed
     return folder
