@@ -3,9 +3,9 @@
     python benchmarks/failures.py --data DIR --model MODEL
 
 DIR holds the `.tok` files of Multi30k, MODEL is a model of them (`benchmarks/multi30k_examples.py` trains one). The
-model translates the validation part. Of every translation three bad ones are made: looped (a phrase of it again and
-again), truncated (its first third), copied (the source, a word in six translated); the model reads them, so that they
-have its attention and its log-probabilities.
+model translates the validation part. Of every translation four bad ones are made: looped (a phrase of it again and
+again), truncated (its first third), copied (the source, a word in six translated), gapped (the third in its middle is
+missing); the model reads them, so that they have its attention and its log-probabilities. Gapped ones set no threshold.
 
 The rule for a threshold looks at the validation part alone. A value is quiet if its checks flag at most `QUIET` of what
 is sound: of the references for checks that read text; for checks that read attention or probabilities of the
@@ -46,6 +46,7 @@ from sightline.translator import Translator
 RESULTS = Path(__file__).parent / "results" / "failures.json"
 QUIET = 0.002
 DAMAGES = ("looped", "truncated", "copied")
+GAPPED = "gapped"
 LEAST_WORDS = 6  # of a translation that is worth damaging
 
 
@@ -80,6 +81,9 @@ def damaged(one: Translation, kind: str, generator: random.Random) -> str:
         return " ".join(ours.get(place, word) if generator.random() < 1 / 6 else word for place, word in own)
     if kind == "truncated":
         return " ".join(words[: len(words) // 3])
+    if kind == GAPPED:
+        third = len(words) // 3
+        return " ".join([*words[:third], *words[2 * third :]])
     size = generator.randint(1, 4)
     start = generator.randint(0, len(words) - size)
     return " ".join([*words[:start], *words[start : start + size] * generator.randint(3, 6)])
@@ -105,7 +109,7 @@ def sets(translator: Translator, pairs: Sequence[Pair]) -> Sets:
     sound = translator.translate([pair.source for pair in pairs])
     generator = random.Random(1)
     worth = [one for one in sound if len(one.text.split()) >= LEAST_WORDS]
-    bad = {kind: [(one.source, damaged(one, kind, generator)) for one in worth] for kind in DAMAGES}
+    bad = {kind: [(one.source, damaged(one, kind, generator)) for one in worth] for kind in (*DAMAGES, GAPPED)}
     each = [AlignmentConfig(layer=layer) for layer in range(layers)]
     seen = read(translator, [(one.source, one.ids) for one in sound], each)
     views = {f"layer {layer}": seen[layer::layers] for layer in range(layers)}
@@ -180,7 +184,7 @@ def main() -> None:
     }
     for part, pairs in parts.items():
         every = given if part == "val" else sets(translator, pairs)
-        shown = ("references", "translations", *DAMAGES)
+        shown = ("references", "translations", *DAMAGES, GAPPED)
         result["shares"][part] = {name: shares(every[name], expected) for name in shown}
         print(json.dumps({part: result["shares"][part]}), flush=True)
     for name, one in result["thresholds"].items():

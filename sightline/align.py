@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from sightline import links
 from sightline.attention.capture import capture
-from sightline.batch import Batch, pad
+from sightline.batch import Batch, Memory, Tokens, apart, pad
 from sightline.data import ordered_batches
-from sightline.folder import ModelFolder
-from sightline.forced import EncodedPair, Forced, encode_pair
-from sightline.text import PAD
+from sightline.folder import ModelFiles, ModelFolder
+from sightline.forced import EncodedPair, Forced, encode_pair, forced_pair
+from sightline.text import EOS, PAD
 
 
 def force(
@@ -43,29 +43,47 @@ def log_probs(
     lengths = np.array([max(len(source), len(target)) for source, target in pairs], dtype=np.int64)
     for part in ordered_batches(lengths, folder.config.search.batch_tokens):
         indices = [int(index) for index in part]
-        source, target = (pad([list(pairs[index][side]) for index in indices], PAD) for side in (0, 1))
+        sources = source_tokens(folder, [pairs[index][0] for index in indices])
+        target = pad([list(pairs[index][1]) for index in indices], PAD)
         with torch.no_grad():
-            found = folder.model.token_log_probs(Batch((source,), target).to(device)).tolist()
+            found = folder.model.token_log_probs(Batch(sources, target).to(device)).tolist()
         for index, row in zip(indices, found, strict=True):
             result[index] = row[: len(pairs[index][1])]
     return [result[index] for index in range(len(pairs))]
 
 
+def source_tokens(folder: ModelFiles, sources: Sequence[Sequence[int]]) -> tuple[Tokens, ...]:
+    """Ids with their end symbols as a batch's sources, `(B, S)` each."""
+    return apart(pad([list(source) for source in sources], PAD), folder.config.model.source_count, EOS, PAD)
+
+
 def is_cross_attention(name: str) -> bool:
-    """Whether a module's name is that of a decoder's attention to the source."""
-    return name == "decoder.attention" or (name.startswith("decoder.") and name.endswith(".cross"))
+    """Whether a module's name is that of attention to the source for the target's sake: a decoder's, or a hop's."""
+    decoders = name == "decoder.attention" or (name.startswith("decoder.") and name.endswith(".cross"))
+    return decoders or name.startswith("encoder.hops.")
 
 
 def _force(folder: ModelFolder, encoded: list[EncodedPair], device: torch.device | None) -> Iterator[Forced]:
-    source = pad([one.source for one in encoded], PAD)
     target = pad([one.target for one in encoded], PAD)
-    batch = Batch((source,), target).to(device or torch.device("cpu"))
+    sources = source_tokens(folder, [one.source for one in encoded])
+    batch = Batch(sources, target).to(device or torch.device("cpu"))
+    real = batch.source_mask.cpu().numpy()
     # Not inference mode: what a model keeps for later, such as a longer table of positions, must serve training too.
     with torch.no_grad(), capture(folder.model, where=is_cross_attention) as maps:
-        log_probs = folder.model.token_log_probs(batch).cpu()
-        layers = [layer.float().cpu().numpy() for layer in maps.values()]
+        memory = folder.model.encode(batch)
+        log_probs = folder.model.token_log_probs(batch, memory).cpu()
+        layers = [_over_tokens(layer, memory, target.mask.size(1)).float().cpu().numpy() for layer in maps.values()]
     for row, one in enumerate(encoded):
-        rows, columns = len(one.target), len(one.source)
-        seen = [layer[row, :, :rows, :columns] for layer in layers]
-        sentence = links.Sentence(seen, one.target_owners, one.source_owners)
-        yield Forced(one.source_words, one.target_words, sentence, log_probs[row, :rows].tolist())
+        rows = len(one.target)
+        # Sources that are all empty are one end symbol to a tokenizer, and one each to a model.
+        seen = [layer[row, :, :rows][:, :, real[row]][..., : len(one.source)] for layer in layers]
+        yield forced_pair(one, seen, log_probs[row, :rows].tolist(), folder.config.model)
+
+
+def _over_tokens(weights: Tensor, memory: Memory, rows: int) -> Tensor:
+    """Weights over source tokens, `(B, H, T, S)`: of a memory whose positions are these, as they are.
+
+    An encoder looks once, for all `rows` of the target alike.
+    """
+    weights = weights.expand(-1, -1, rows, -1)
+    return weights if memory.spans is None else weights @ memory.spans.matrix(weights.dtype)[:, None]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sightline import links, metrics
+from sightline.bundled_models import check_own
 from sightline.config import AlignmentConfig
 from sightline.data import Pair
 from sightline.errors import SightlineError
@@ -17,6 +18,7 @@ from sightline.plot import png as write_png
 from sightline.plot import save
 from sightline.plot import svg as svg_text
 from sightline.translator import Translator
+from sightline.whole_lines import joined_forced
 
 # Sentences that are read together; the weights of a whole corpus would not fit in memory.
 SENTENCES_AT_ONCE = 200
@@ -32,13 +34,32 @@ def align_corpus(
 
     The names are those of the files, for errors: lines that are too long are refused before the first comes out.
     """
-    pairs = [Pair(one, "") if isinstance(one, str) else one for one in given]
+    pairs = [one for one in given if isinstance(one, Pair)]
+    lines = [one for one in given if isinstance(one, str)]
     translator.check_pairs(pairs, source_name, target_name)
+    translator.check_lines(lines, source_name)
     for start in range(0, len(pairs), SENTENCES_AT_ONCE):
-        chunk: list[tuple[str, str | list[int]]] = [*pairs[start : start + SENTENCES_AT_ONCE]]
-        if isinstance(given[start], str):
-            chunk = [(one.source, one.ids) for one in translator.stream([source for source, _ in chunk])]
-        yield from translator.force(chunk)
+        yield from translator.force(pairs[start : start + SENTENCES_AT_ONCE])
+    for start in range(0, len(lines), SENTENCES_AT_ONCE):
+        yield from look(translator, lines[start : start + SENTENCES_AT_ONCE])
+
+
+def look(translator: Translator, lines: Sequence[str]) -> list[Forced]:
+    """What the model sees of lines and its own translations of them, of a line in parts part by part."""
+    plan = translator.plan(align=False, token_scores=False)
+    asked = [plan.read(line, number) for number, line in enumerate(lines, 1)]
+    every = translator.translated([part for one in asked for part in one.every], plan)
+    seen = translator.force([(one.source, one.ids) for one in every])
+    if not any(one.parts for one in asked):
+        return seen
+    # A line of which all is copied has as many layers and heads as others, all blank.
+    heads = [len(layer) for layer in (seen or translator.force([("", "")]))[0].sentence.layers]
+    rest = iter(seen)
+    result = []
+    for one in asked:
+        of_parts = [(part, None if own is None else next(rest)) for part, own in one.parts]
+        result.append(joined_forced(of_parts, translator.files.tokenizers, heads) if of_parts else next(rest))
+    return result
 
 
 class Gold:
@@ -81,6 +102,7 @@ def choose_head(translator: Translator, seen: list[Forced], gold: Gold) -> tuple
 
     Returns the translator with its new choice, and a line to print.
     """
+    check_own(translator.files.path)
     choice, rate = links.best_head([forced.sentence for forced in seen], gold.error_rate)
     kept = translator.aligning_by(AlignmentConfig(layer=choice.layer, head=choice.head, reading=choice.reading))
     save_config(translator.files.path, kept.config)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sightline.document_settings import DOCUMENT_KINDS, DocumentsConfig
 from sightline.efficient import CrossAttention, LinearConfig, LshConfig, SelfAttention
 from sightline.sections import Section
 
@@ -14,21 +15,43 @@ Blocks = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Choice = Literal["soft", "sampled", "online_monotonic", "exact", "exact_monotonic", "exact_jumps", "segments"]
 
 
+# Encoders that need not be told where a token stands.
+KNOW_ORDER = ("lstm", "gru", "rnn", *DOCUMENT_KINDS)
+
+
 class EncoderConfig(Section):
     """From source tokens to the memory that the decoder attends to."""
 
-    kind: Literal["lstm", "gru", "rnn", "convolution", "positions", "transformer"] = Field(
+    kind: Literal["lstm", "gru", "rnn", "convolution", "positions", "transformer", "hierarchical", "hops"] = Field(
         "transformer",
-        description="recurrent (lstm, gru, rnn), convolution, positions (no context), or transformer",
+        description="recurrent (lstm, gru, rnn), convolution, positions (no context), or transformer; for documents: "
+        "hierarchical (GRUs over words, then sentences) or hops (a story, asked several times by its last sentence)",
     )
     width: int | None = Field(None, ge=2, description="width of a state (of one direction, when recurrent)")
     layers: int | None = Field(None, ge=1, description="number of layers")
-    bidirectional: bool = Field(True, description="recurrent: read in both directions")
-    reverse: bool = Field(False, description="recurrent: read the source backwards (Sutskever et al. 2014)")
+    bidirectional: bool = Field(True, description="recurrent, hierarchical: read in both directions")
+    reverse: bool = Field(False, description="recurrent, hierarchical: read backwards (Sutskever et al. 2014)")
     kernel: int = Field(3, ge=1, description="convolution: positions one filter sees (odd)")
     heads: int | None = Field(None, ge=1, description="transformer: attention heads")
     feedforward: int | None = Field(None, ge=1, description="transformer: width inside the feed-forward layer")
     attention: SelfAttention = Field("full", description="transformer: full, lsh or linear; for long sources")
+
+
+class SourcesConfig(Section):
+    """Several sources of one target: how they are read, and how what they say is put together."""
+
+    count: int | None = Field(None, ge=1, description="how many; null: as many files as data.source names, else 1")
+    encoder: Literal["separate", "shared"] = Field(
+        "separate", description="an encoder for each source, or one for all, told which source it reads"
+    )
+    start: Literal["flat", "child_sum"] = Field(
+        "flat", description="recurrent: the decoder's first state, tanh(W [h1; h2]) and c1 + c2, or a child-sum LSTM's"
+    )
+    context: Literal["flat", "concatenated", "hierarchical"] = Field(
+        "flat",
+        description="one attention over all positions; one for each source, contexts side by side; or a second "
+        "attention that weighs them",
+    )
 
 
 class AttentionConfig(Section):
@@ -68,12 +91,16 @@ class AttentionConfig(Section):
     fertility_bias: int | None = Field(
         None, ge=0, description="the score knows the sum of all weights so far, positions on each side; null: no"
     )
-    coverage: Literal["none", "sum", "fertility", "neural"] = Field(
+    coverage: Literal["none", "sum", "fertility", "neural", "embedded"] = Field(
         "none",
-        description="the score knows what was covered: sum of weights, over a learned fertility, or by a GRU",
+        description="the score knows what was covered: sum of weights, over a learned fertility, by a GRU (neural), or "
+        "by a vector of each word that what is written uses up (embedded)",
     )
     max_fertility: float = Field(2.0, gt=0, description="coverage=fertility: most looks that a word may be due")
-    coverage_width: int = Field(10, ge=1, description="coverage=neural: units at each position")
+    coverage_width: int = Field(10, ge=1, description="coverage=neural, embedded: units at each position")
+    coverage_update: Literal["gru", "subtract"] = Field(
+        "gru", description="coverage=embedded: a target word moves the vectors by a GRU, or is subtracted from them"
+    )
     blocks: int = Field(1, ge=1, description="transformer: blocks of features of which a head sees only some; 1: all")
     head_blocks: Annotated[list[Blocks], Field(min_length=1)] | None = Field(
         None, description="transformer: each head's blocks, from 0, in turns, as in [[0], [1], [0, 1]]; null: one each"
@@ -86,6 +113,9 @@ class PenaltiesConfig(Section):
     repeated_looks: float = Field(0.0, ge=0, description="looking again at what was looked at (See et al. 2017: 1)")
     one_look_each: float = Field(0.0, ge=0, description="source words that do not get about one look in all")
     certainty: float = Field(0.0, ge=0, description="looking at few positions: a bonus for entropy (sampled: 0.01)")
+    coverage_left: float = Field(
+        0.0, ge=0, description="coverage=embedded: what the last target leaves of the vectors (squared length)"
+    )
     fertility: float = Field(0.0, ge=0, description="looks other than the learned fertility of a word lets expect")
 
 
@@ -196,9 +226,11 @@ class ModelConfig(Section):
     feedforward_chunk: int | None = Field(None, ge=1, description="transformer: positions at once in feed-forward")
     reversible: bool = Field(False, description="transformer: compute activations again instead of keeping them")
     encoder: EncoderConfig = Field(default_factory=EncoderConfig, description=EncoderConfig.__doc__)
+    sources: SourcesConfig = Field(default_factory=SourcesConfig, description=SourcesConfig.__doc__)
     attention: AttentionConfig = Field(default_factory=AttentionConfig, description=AttentionConfig.__doc__)
     decoder: DecoderConfig = Field(default_factory=DecoderConfig, description=DecoderConfig.__doc__)
     pointer: PointerConfig = Field(default_factory=PointerConfig, description=PointerConfig.__doc__)
+    documents: DocumentsConfig = Field(default_factory=DocumentsConfig, description=DocumentsConfig.__doc__)
     lsh: LshConfig = Field(default_factory=LshConfig, description=LshConfig.__doc__)
     linear: LinearConfig = Field(default_factory=LinearConfig, description=LinearConfig.__doc__)
     penalties: PenaltiesConfig = Field(default_factory=PenaltiesConfig, description=PenaltiesConfig.__doc__)
@@ -215,6 +247,16 @@ class ModelConfig(Section):
     def has_source(self) -> bool:
         """Whether the model reads a source; a language model has only the text itself."""
         return self.recipe != "lm"
+
+    @property
+    def source_count(self) -> int:
+        """How many sources it reads."""
+        return self.sources.count or 1
+
+    @property
+    def looks_apart(self) -> bool:
+        """Whether it looks at each of several sources with an attention of its own."""
+        return self.source_count > 1 and self.sources.context != "flat"
 
     @property
     def has_transformer(self) -> bool:

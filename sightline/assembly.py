@@ -7,10 +7,21 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from sightline.architecture import ModelConfig
+from sightline.architecture import KNOW_ORDER, ModelConfig
 from sightline.attention import scores
-from sightline.attention.clues import Clue, Coverage, LocalFertility, MarkovBias, NeuralCoverage, PositionBias
+from sightline.attention.clues import (
+    Clue,
+    Coverage,
+    EmbeddedCoverage,
+    LocalFertility,
+    MarkovBias,
+    NeuralCoverage,
+    PositionBias,
+)
 from sightline.attention.hard import OnlineMonotonicAttention, SampledAttention
+from sightline.attention.hierarchical import HierarchicalAttention
+from sightline.attention.joined import JoinedAttention
+from sightline.attention.kinds import CrossAttention
 from sightline.attention.latent import (
     ExactAttention,
     ExactJumpsAttention,
@@ -33,10 +44,14 @@ from sightline.copying import (
 from sightline.decoders import (
     Bridge,
     CellStack,
+    Decoder,
     TransformerDecoder,
     TransformerDecoderLayer,
 )
-from sightline.decoders.base import backward_state, first_state, last_state, mean_state, top_state
+from sightline.decoders.base import Start, backward_state, first_state, last_state, mean_state, top_state
+from sightline.document_parts import make_document_encoder
+from sightline.document_settings import DOCUMENT_KINDS
+from sightline.documents import HierarchicalEncoder
 from sightline.encoders import (
     ConvolutionalEncoder,
     Encoder,
@@ -47,18 +62,21 @@ from sightline.encoders import (
 )
 from sightline.errors import SightlineError
 from sightline.heads import pointing_head, taught_head
+from sightline.hops import HopsEncoder
 from sightline.layer_parts import make_feedforward, make_heads, make_self_attention
 from sightline.layers import Embedding
 from sightline.lexical import LexiconOutput, LexiconView
 from sightline.losses import (
     AttentionLoss,
     Certainty,
+    CoverageLeft,
     GlobalFertility,
     GuidedAttention,
     OneLookEach,
     Reinforce,
     RepeatedLooks,
 )
+from sightline.many_sources import Reader, joined_attention, joined_cross, joined_start
 from sightline.marginal import MarginalOutput
 from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
@@ -80,8 +98,7 @@ def embeddings(config: ModelConfig, sizes: Sizes) -> tuple[Embedding, Embedding]
     transformer.
     """
     width = number(config.embedding)
-    recurrent = config.encoder.kind in ("lstm", "gru", "rnn")
-    source_positions = None if recurrent else make_positions(config, width)
+    source_positions = None if config.encoder.kind in KNOW_ORDER else make_positions(config, width)
     target_positions = make_positions(config, width) if config.recipe == "transformer" else None
 
     def make(vocabulary: int, positions: Positions | None) -> Embedding:
@@ -113,7 +130,7 @@ def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True
         heads = number(decoder.heads)
         parts = (
             make_self_attention(config, decoder.attention, width, heads, place),
-            make_heads(config, decoder.cross_attention, width, heads) if cross else None,
+            make_cross(config, width, heads) if cross else None,
             make_feedforward(config, width, number(decoder.feedforward)),
         )
         layers.append(TransformerDecoderLayer(*parts, config.norm, config.norm_position, config.dropout))
@@ -124,9 +141,36 @@ def make_transformer_decoder(config: ModelConfig, width: int, cross: bool = True
     return stack
 
 
-def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
+def make_cross(config: ModelConfig, width: int, heads: int) -> CrossAttention:
+    """A Transformer layer's attention to the source, or to each of several."""
+    kind = config.decoder.cross_attention
+    return joined_cross(config, lambda: make_heads(config, kind, width, heads), width, heads)
+
+
+def make_readers(
+    config: ModelConfig, sizes: Sizes, source: Embedding, target: Embedding, encoder: Encoder
+) -> list[Reader]:
+    """A reader for each of several sources, the first one of parts that are made already.
+
+    With a shared encoder they also share the embedding, if the sources have one vocabulary.
+    """
+    shared = config.sources.encoder == "shared"
+    readers = [Reader(source, encoder, shared)]
+    for vocabulary in sizes.others:
+        if not (shared and sizes.joint):
+            positions = None if source.positions is None else make_positions(config, source.width)
+            source = Embedding(vocabulary, source.width, PAD, positions, config.dropout)
+            if config.tie == "all":
+                source.weight = target.weight
+        readers.append(Reader(source, encoder if shared else make_encoder(config, sizes, source.width), shared))
+    return readers
+
+
+def make_encoder(config: ModelConfig, sizes: Sizes, inputs: int) -> Encoder:
     """The encoder the config names, for embeddings `inputs` wide."""
     encoder, dropout = config.encoder, config.dropout
+    if encoder.kind in DOCUMENT_KINDS:
+        return make_document_encoder(config, sizes, inputs)
     if encoder.kind == "positions":
         return PositionEncoder(inputs)
     layers = number(encoder.layers)
@@ -157,19 +201,23 @@ def make_encoder(config: ModelConfig, inputs: int) -> Encoder:
     )
 
 
-def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Bridge:
+def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backward: bool = False) -> Start:
     """How the encoder's end becomes the decoder's beginning; `backward` asks for Bahdanau's choice if there is one."""
-    recurrent = isinstance(encoder, RecurrentEncoder)
-    kind = config.encoder.kind
+    recurrent = isinstance(encoder, RecurrentEncoder | HierarchicalEncoder | HopsEncoder)
+    both = config.encoder.bidirectional and not isinstance(encoder, HopsEncoder)
     width = encoder.width
-    alike = recurrent and (kind == cells.kind) and encoder.width == cells.width and encoder.layers == cells.layers
+    alike = isinstance(encoder, RecurrentEncoder) and (encoder.kind, encoder.width, encoder.layers) == (
+        cells.kind,
+        cells.width,
+        cells.layers,
+    )
     summarise: Callable[[Memory], Tensor] | None
     online = config.attention.choice == "online_monotonic" and not (
         config.encoder.bidirectional or config.encoder.reverse
     )
-    if recurrent and online:
+    if isinstance(encoder, RecurrentEncoder) and online:
         summarise = first_state  # the decoder may begin before the source has ended
-    elif recurrent and backward and config.encoder.bidirectional:
+    elif recurrent and backward and both:
         summarise, width = backward_state, encoder.width // 2
     elif alike:
         summarise = None
@@ -178,14 +226,30 @@ def make_bridge(config: ModelConfig, encoder: Encoder, cells: CellStack, backwar
     else:
         fixed = config.recipe == "seq2seq" and config.decoder.context == "last"
         summarise = last_state if fixed else mean_state
-    return Bridge(summarise, width, cells.layers, cells.width, cells.has_cell)
+    bridges = [Bridge(summarise, width, cells.layers, cells.width, cells.has_cell) for _ in range(config.source_count)]
+    return joined_start(config, bridges, cells)
 
 
-def make_attention(config: ModelConfig, query_width: int, key_width: int) -> SoftAttention:
+def make_attention(
+    config: ModelConfig, sizes: Sizes, query_width: int, key_width: int, token_width: int
+) -> SoftAttention | JoinedAttention:
+    """Attention to the source, or to each of several; embedded target tokens are `token_width` wide."""
+
+    def make() -> SoftAttention:
+        return make_soft_attention(config, sizes, query_width, key_width, token_width)
+
+    return joined_attention(config, make, query_width, key_width)
+
+
+def make_soft_attention(
+    config: ModelConfig, sizes: Sizes, query_width: int, key_width: int, token_width: int
+) -> SoftAttention:
     """The score, the choice and the span the config names."""
     attention, dropout = config.attention, config.attention_dropout
     score = make_score(config, query_width, key_width)
-    clues = make_clues(config, query_width, key_width)
+    clues = make_clues(config, sizes, query_width, key_width, token_width)
+    if config.documents.memory == "words":
+        return HierarchicalAttention(score, make_score(config, query_width, key_width), dropout, clues)
     if attention.choice == "sampled":
         return SampledAttention(score, attention.sample_soft, dropout, clues)
     if attention.choice == "online_monotonic":
@@ -197,10 +261,10 @@ def make_attention(config: ModelConfig, query_width: int, key_width: int) -> Sof
     return GlobalAttention(score, dropout, clues)
 
 
-def make_latent_attention(config: ModelConfig, query_width: int, key_width: int) -> LatentAttention:
+def make_latent_attention(config: ModelConfig, sizes: Sizes, query_width: int, key_width: int) -> LatentAttention:
     """Attention to one position at a time, summed over all ways to choose them."""
     attention = config.attention
-    score, clues = make_score(config, query_width, key_width), make_clues(config, query_width, key_width)
+    score, clues = make_score(config, query_width, key_width), make_clues(config, sizes, query_width, key_width, 0)
     if attention.choice == "exact_monotonic":
         return ExactMonotonicAttention(score, clues)
     if attention.choice == "exact_jumps":
@@ -211,7 +275,7 @@ def make_latent_attention(config: ModelConfig, query_width: int, key_width: int)
     return ExactAttention(score, clues)
 
 
-def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Clue]:
+def make_clues(config: ModelConfig, sizes: Sizes, query_width: int, key_width: int, token_width: int) -> list[Clue]:
     """What the config lets the score know beside query and key."""
     attention = config.attention
     clues: list[Clue] = []
@@ -223,12 +287,17 @@ def make_clues(config: ModelConfig, query_width: int, key_width: int) -> list[Cl
         clues.append(LocalFertility(attention.fertility_bias))
     if attention.coverage == "neural":
         clues.append(NeuralCoverage(query_width, key_width, attention.coverage_width))
+    elif attention.coverage == "embedded":
+        gru = attention.coverage_update == "gru"
+        clues.append(EmbeddedCoverage(sizes.source, attention.coverage_width, token_width, gru))
     elif attention.coverage != "none":
         clues.append(Coverage(key_width, attention.max_fertility if attention.coverage == "fertility" else None))
     return clues
 
 
-def make_losses(config: ModelConfig, vocabulary: int, memory_width: int) -> dict[str, tuple[float, AttentionLoss]]:
+def make_losses(
+    config: ModelConfig, vocabulary: int, memory_width: int, decoder: Decoder
+) -> dict[str, tuple[float, AttentionLoss]]:
     """The losses over attention that the config weighs, with their weights; the vocabulary is the target's."""
     weights, guided, made = config.penalties, config.guided, dict[str, tuple[float, AttentionLoss]]()
     if weights.repeated_looks:
@@ -239,6 +308,9 @@ def make_losses(config: ModelConfig, vocabulary: int, memory_width: int) -> dict
         made["certainty"] = weights.certainty, Certainty()
     if weights.fertility:
         made["fertility"] = weights.fertility, GlobalFertility(memory_width)
+    if weights.coverage_left:
+        (clue,) = (part for part in decoder.modules() if isinstance(part, EmbeddedCoverage))
+        made["coverage_left"] = weights.coverage_left, CoverageLeft(clue)
     if guided.weight:
         made["guided"] = guided.weight, GuidedAttention(guided.loss, guided.reading == "consumes")
     if config.attention.choice == "sampled":

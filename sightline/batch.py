@@ -121,6 +121,11 @@ class Batch:
         """How many sentences."""
         return int(self.sources[0].mask.size(0))
 
+    @property
+    def source_mask(self) -> Tensor:
+        """`(B, S)`: the real positions of all sources, one source beside the other as in a `Memory` of several."""
+        return side_by_side([source.mask for source in self.sources])
+
 
 @dataclass(frozen=True)
 class Final:
@@ -136,13 +141,85 @@ class Final:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """Positions that stand for several source tokens each, as sentences do.
+
+    `members` `(B, N, S)` is True where a token belongs to a position, `shares` `(B, S)` how much of a look at its
+    position is meant for a token; those of a position sum to 1.
+    """
+
+    members: Tensor
+    shares: Tensor
+
+    def matrix(self, kind: torch.dtype) -> Tensor:
+        """`(B, N, S)`: weights over positions times this are weights over tokens."""
+        return self.members.to(kind) * self.shares[:, None].to(kind)
+
+
+@dataclass(frozen=True)
 class Memory:
-    """What an encoder leaves for decoders: states `(B, S, d)`, mask `(B, S)`, and a recurrent encoder's last states."""
+    """What an encoder leaves for decoders: states `(B, S, d)`, mask `(B, S)`, and a recurrent encoder's last states.
+
+    `source` are the tokens that it was made of, as the source embedding knows them. Where its positions are not these
+    tokens, `spans` tells which of them each stands for. A memory of several sources has them in `parts`, and in its own
+    states side by side: S is the sum of theirs.
+    """
 
     states: Tensor
     mask: Tensor
     final: Final | None = None
     parts: tuple[Memory, ...] = field(default=())
+    source: Tokens | None = None
+    spans: Spans | None = None
+
+    @property
+    def sources(self) -> tuple[Memory, ...]:
+        """The memories of several sources, or itself."""
+        several = self.parts and all(part.spans is None for part in self.parts)
+        return self.parts if several else (self,)
+
+    @property
+    def tokens(self) -> Tensor:
+        """Which source tokens are real, `(B, tokens)`: its own mask, where its positions are tokens."""
+        return self.mask if self.spans is None or self.source is None else self.source.mask
+
+    def beside(self) -> dict[str, Tensor]:
+        """What attention may want beside states and mask, `(B, …)` each, as far as it is there.
+
+        The `ids` of its positions; the states of `sentences`, which are real, and the tokens in them.
+        """
+        found: dict[str, Tensor] = {} if self.source is None else {"ids": self.source.ids}
+        for part in self.parts:
+            if part.spans is not None:
+                found |= {"sentences": part.states, "sentence_mask": part.mask, "sentence_members": part.spans.members}
+        return found
+
+
+def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    """Tensors `(B, S_k, …)` of several sources as one, `(B, Σ S_k, …)`; that of one source as it is."""
+    return parts[0] if len(parts) == 1 else torch.cat([*parts], 1)
+
+
+def apart(tokens: Tokens, count: int, end: int, padding: int) -> tuple[Tokens, ...]:
+    """Rows in which `count` sources stand one after the other, each ended by the id `end`, as sources `(B, S_k)`.
+
+    A source that a row does not have is the end alone.
+    """
+    if count == 1:
+        return (tokens,)
+    ends = (tokens.ids == end) & tokens.mask
+    number = ends.cumsum(1) - ends.long()  # (B, S): whose token it is
+    found = []
+    for source in range(count):
+        mask = tokens.mask & (number == source)
+        missing = ~mask.any(1)
+        order = mask.int().argsort(dim=1, descending=True, stable=True)
+        mask = _trimmed(mask.gather(1, order)) if not missing.all() else mask[:, :1]
+        ids = tokens.ids.gather(1, order)[:, : mask.size(1)].masked_fill(~mask, padding)
+        ids[missing, 0] = end
+        mask[missing, 0] = True
+        found.append(Tokens(ids, mask))
+    return tuple(found)
 
 
 def pad(rows: list[list[int]], padding: int) -> Tokens:

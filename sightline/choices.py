@@ -14,6 +14,11 @@ REMEMBERING = ("markov_bias", "fertility_bias")
 def check_choice(model: ModelConfig, where: str) -> None:
     """Refuses parts that make no sense together with the choice of positions."""
     attention = model.attention
+    if model.penalties.coverage_left and attention.coverage != "embedded":
+        raise SightlineError(
+            f"{where}: model.penalties.coverage_left is about the vectors of model.attention.coverage=embedded, and "
+            f"coverage is {attention.coverage}: set it, or leave the penalty out"
+        )
     if attention.choice == "soft":
         return
     here = f"{where}: model.attention.choice = {attention.choice}"

@@ -104,7 +104,7 @@ def evaluate(
             raise SightlineError("--text has no translations: leave out --beam, --by-length, --png and --output")
         evaluate_text(translator, text, given, sentences, as_json)
         return
-    translator.check_pairs(given, str(source or pairs), str(target or pairs))
+    translator.check_pairs(given, source_name(source, pairs), str(target or pairs))
     with bar(len(given), "translating") as watch:
         shown = list(translator.stream([pair.source for pair in given], beam=beam, watch=watch))
     with bar(len(given), "reading the references") as watch:
@@ -172,9 +172,14 @@ def align(
     translators[0].check_attention()
     if reading is not None:
         translators = [read_by(translator, reading) for translator in translators]
-    alone = source is not None and target is None and pairs is None
-    given = read_sources(source) if source and alone else read_given(source, target, pairs, translators[0])
-    names = (str(source or pairs), str(target or pairs))
+    for translator in translators[1:]:
+        if (count := translator.config.model.source_count) != translators[0].config.model.source_count:
+            raise SightlineError(f"{translator.files.path}: reads {count} sources, not as many as {model}")
+    alone = bool(source) and target is None and pairs is None
+    given = read_sources(source or [], translators[0]) if alone else read_given(source, target, pairs, translators[0])
+    names = (source_name(source, pairs), str(target or pairs))
+    if gold is not None and translators[0].config.model.source_count > 1:
+        raise SightlineError("--gold: hand-made links tell of one source only, and this model reads several")
     hand_made = None if gold is None else read_gold(gold, given, gold_from_one)
     with bar(len(given), "aligning", show=not sys.stdout.isatty()) as watch:
         seen: Iterable[Forced] = watched(align_corpus(translators[0], given, *names), watch)
@@ -201,7 +206,7 @@ def print_aligned(translator: Translator, first: Sequence[Forced], rest: Iterabl
     from sightline.plot import terminal
 
     for forced in () if show else chain(first, rest):
-        print(to_pharaoh(read_alignment(forced, translator.config.alignment)))
+        print(to_pharaoh(read_alignment(forced, translator.config.alignment), forced.dividers))
     for forced in first if show else ():
         print(terminal(heatmap(forced, translator.config.alignment)), end="\n\n")
 
@@ -229,8 +234,13 @@ def read_by(translator: Translator, reading: str) -> Translator:
     return translator.aligning_by(AlignmentConfig.model_validate(chosen))
 
 
+def source_name(source: list[Path] | None, pairs: Path | None) -> str:
+    """What errors call the file that a source line stands in; of several files it is a line of each."""
+    return " and ".join(map(str, source)) if source else str(pairs)
+
+
 def read_given(
-    source: Path | None, target: Path | None, pairs: Path | None, translator: Translator, text: Path | None = None
+    source: list[Path] | None, target: Path | None, pairs: Path | None, translator: Translator, text: Path | None = None
 ) -> list[Pair]:
     """The pairs a command was given, or an error that says how to give them."""
     from sightline.corpora import given_files
@@ -238,13 +248,13 @@ def read_given(
     return given_files(translator.config, source, target, pairs, text).all()
 
 
-def read_sources(path: Path) -> list[str]:
-    """The lines of a file that must have some."""
-    from sightline.files import read_lines
+def read_sources(paths: list[Path], translator: Translator) -> list[str]:
+    """The lines of a file that must have some, or of one for each source."""
+    from sightline.readers import read_source_files
 
-    lines = list(read_lines(path))
+    lines = list(read_source_files(paths, translator.config.model.source_count))
     if not lines:
-        raise SightlineError(f"{path}: the file is empty")
+        raise SightlineError(f"{paths[0]}: the file is empty")
     return lines
 
 
@@ -267,6 +277,18 @@ def recipes() -> None:
         print(f"{name:<12} {description}")
 
 
+@app.command()
+def models() -> None:
+    """List the models that come with Sightline: their names do wherever a model folder does."""
+    from sightline.bundled_models import bundled_models, title
+
+    found = bundled_models()
+    if not found:
+        say("no models come with this install: `sightline train` makes one")
+    for name, folder in found.items():
+        print(f"{name:<12} {title(folder)}")
+
+
 @app.command("config")
 def show_config(
     recipe: Annotated[str, typer.Argument(help="seq2seq, bahdanau, luong, transformer or lm.", metavar="RECIPE")],
@@ -279,13 +301,32 @@ def show_config(
 
 @app.command()
 def demo(
+    what: Annotated[
+        str | None, typer.Argument(help="train: train a small model now, and watch it learn.", metavar="[train]")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Where the demo keeps its model and its page.")] = Path("demo"),
-    minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of training.")] = 6.0,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Minutes of training (6).")] = None,
 ) -> None:
-    """Train a small English-German model on the bundled corpus, score it, translate, and show an alignment."""
+    """Show what the models that come with Sightline do; with `train`, or without such models, train one.
+
+    Training makes a small English-German model from the bundled corpus, scores it, translates and shows an alignment.
+    """
+    from sightline.bundled_models import bundled_models
+    from sightline.errors import nearest
+
+    if what not in (None, "train"):
+        raise SightlineError(f"demo {what}: {nearest(what, ['train'])}")
+    models = bundled_models()
+    if models and what is None and minutes is None:
+        from sightline.files import make_folder
+        from sightline.first_look import show
+
+        make_folder(output)
+        show(dict(sorted(models.items(), reverse=True)), output)
+        return
     from sightline.demo import run_demo
 
-    run_demo(output, minutes, say)
+    run_demo(output, 6.0 if minutes is None else minutes, say)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from sightline.cli_options import (
     ValidTarget,
 )
 from sightline.console import program, say
+from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.readers import TextFiles
@@ -75,6 +76,9 @@ def compare(
         "training": given_only({"max_steps": max_steps, "max_minutes": max_minutes}),
     }
     chosen = read_configs(configs, given, assign or [])
+    for name, config in chosen.items():
+        if config.model.source_count > 1:
+            raise SightlineError(f"{name}: reads several sources, and compare knows models of one")
     data = common_data(chosen)
     languages = (data.source_language, data.target_language)
     test = text_files(languages, test_source, test_target, test_pairs)

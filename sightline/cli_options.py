@@ -7,26 +7,43 @@ from typing import Annotated
 
 import typer
 
+from sightline.bundled_models import locate
+
 Model = Annotated[
-    Path, typer.Argument(help="A model folder, as `sightline train --output` makes one.", metavar="MODEL")
+    Path,
+    typer.Argument(
+        help="A model folder, as `sightline train --output` makes one, or a name that `sightline models` lists.",
+        metavar="MODEL",
+        callback=locate,
+    ),
 ]
 
 # Text to work on.
-Source = Annotated[Path | None, typer.Option(help="Source sentences, one a line (plain, .gz or .zst).")]
+Source = Annotated[
+    list[Path] | None,
+    typer.Option(help="Source sentences, one a line (plain, .gz or .zst); once for each source.", metavar="FILE"),
+]
 Target = Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")]
 Pairs = Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")]
 
 # Text to train on, and to validate with.
 Sources = Annotated[
     list[Path] | None,
-    typer.Option(help="Source sentences, one a line (plain, .gz or .zst); repeatable.", metavar="FILE"),
+    typer.Option(
+        help="Source sentences, one a line (plain, .gz or .zst); repeatable: several of one --target are several "
+        "sources.",
+        metavar="FILE",
+    ),
 ]
 Targets = Annotated[list[Path] | None, typer.Option(help="Target sentences, line by line the same.", metavar="FILE")]
 PairFiles = Annotated[
     list[Path] | None,
     typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx; repeatable.", metavar="FILE"),
 ]
-ValidSource = Annotated[Path | None, typer.Option(help="Validation sources (else some pairs are held out).")]
+ValidSource = Annotated[
+    list[Path] | None,
+    typer.Option(help="Validation sources (else some pairs are held out); once for each source.", metavar="FILE"),
+]
 ValidTarget = Annotated[Path | None, typer.Option(help="Validation targets.")]
 ValidPairs = Annotated[Path | None, typer.Option(help="Validation pairs in one file.")]
 Assign = Annotated[

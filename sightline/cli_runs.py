@@ -83,8 +83,9 @@ def train(
     chosen = assembled(config, recipe, given, assign or [], output if resume else None)
     data = chosen.data
     if not (data.source or data.target or data.pairs or data.text or data.corpora):
-        how = "--pairs FILE, or --source FILE and --target FILE" if chosen.model.has_source else "--text FILE"
-        raise SightlineError(f"no training data: give {how}")
+        from sightline.corpora import ways_to_give
+
+        raise SightlineError(f"no training data: give {ways_to_give(chosen)}")
     if estimate:
         from sightline.training.estimate import estimated
 
@@ -131,7 +132,12 @@ def convert(
     if not (source or target or pairs):
         raise SightlineError("a converted model must be trained on: give --pairs FILE, or --source and --target")
     files = open_files(model)
-    data = {**data_files("", source, target, pairs), **data_files("valid_", valid_source, valid_target, valid_pairs)}
+    if files.config.model.source_count > 1:
+        raise SightlineError(f"{model}: reads several sources, and convert knows models of one")
+    data = {
+        **data_files("", [source] if source else [], target, pairs),
+        **data_files("valid_", [valid_source] if valid_source else [], valid_target, valid_pairs),
+    }
     limits = {"max_steps": max_steps, "max_minutes": max_minutes} if max_steps or max_minutes else {}
     config = recurrent_config(files, cross, features, {"data": data, "training": limits}, assign or [])
     output = output or model.parent / f"{model.resolve().name}-rnn"
@@ -185,6 +191,8 @@ def run_training(config: RunConfig, output: Path, resume: bool, inherited: Inher
     if config.model.has_source and (weak := weakness(result, config.training, trained.models[0], again)) is not None:
         say(weak)
     use = "echo 'a sentence' | {} translate {}" if config.model.has_source else "{} generate {}"
+    if (count := config.model.source_count) > 1:
+        use = "printf '" + "\\t".join(["a sentence"] * count) + "\\n' | {} translate {}"
     where = ("the model is in " if len(trained.models) == 1 else "the models are in ") + " and ".join(
         str(model) for model in trained.models
     )

@@ -48,7 +48,8 @@ def score(
     check_normalisation(normalise)
     translator = load(model)
     files = given_files(translator.config, source, target, pairs, text)
-    names = [str(path) for path in (files.paths[0], files.paths[-1], contrastive or files.paths[-1])]
+    sources = " and ".join(map(str, files.paths[: files.sources])) if not files.form else str(files.paths[0])
+    names = [sources, *(str(path) for path in (files.paths[-1], contrastive or files.paths[-1]))]
     total = checked(translator, files, contrastive, names)
     choices = {"first": 0, "second": 0, "neither": 0}
     with bar(total, "scoring", show=total > 0 and not sys.stdout.isatty()) as watch:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sightline.sharding.parts import Summary
 
 CLUSTERS = ("ray",)
+SOME_FAILED = 1  # the exit code when there is a translation, but not of all lines
 MOST_WORKERS = 8  # unless more are asked for: each holds the model in memory
 
 Workers = Annotated[
@@ -57,6 +58,12 @@ class Sharding:
         if not place:
             raise SightlineError(f"{reason} needs --output FILE, where the translations are kept until all are there")
         return True
+
+    def refuse(self, other: str) -> None:
+        """Refuses these options beside another."""
+        asked = self._asked()
+        if asked is not None:
+            raise SightlineError(f"{other} and {asked} do not go together: leave out one of them")
 
     def run(self, file: Path, output: Path, job: Job) -> None:
         """Translates the file, and says what came out."""
@@ -102,22 +109,25 @@ def _long(file: Path, output: Path) -> bool:
 
 def form(output: Path | None, as_json: bool) -> str:
     """What the output consists of."""
-    from sightline.sharding.inputs import form_of
     from sightline.sharding.job import JSON, TABLE, TEXT
 
-    if output is not None and form_of(output) == TABLE:
-        if as_json:
-            raise SightlineError(f"{output}: a table has no JSON in it: leave out --json, or name a .jsonl file")
-        return TABLE
-    return JSON if as_json else TEXT
+    if output is None:
+        return JSON if as_json else TEXT
+    from sightline.sharding.inputs import LINES, form_of
+
+    named = form_of(output)
+    if named == TABLE and as_json:
+        raise SightlineError(f"{output}: a table has no JSON in it: leave out --json, or name a .jsonl file")
+    return TABLE if named == TABLE else JSON if as_json or named == LINES else TEXT
 
 
 def _report(summary: Summary, output: Path) -> None:
     from sightline.sharding.parts import Parts
 
     failed = Parts(output).failed
-    if summary.failed and summary.failed == summary.lines:
+    if summary.failed and summary.failed + summary.blank == summary.lines:
         raise SightlineError(f"no line could be translated, see {failed}; of the first: {summary.reason}")
     say(f"{output}: {summary.lines:,} lines")
     if summary.failed:
         say(f"{summary.failed:,} of them failed and are empty, see {failed}; the first: {summary.reason}")
+        raise typer.Exit(SOME_FAILED)

@@ -1,228 +1,270 @@
-"""`sightline translate`: its many options, grouped, and how lines go in and out."""
+"""`sightline translate`: how lines go in and out. Its many options are in `cli_decoding.py`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sightline import cli_decoding as of
 from sightline.cli_options import Model
 from sightline.cli_shards import Cluster, Sharding, ShardLines, Workers, form
-from sightline.console import bar, keeping, presented, say, standard_input
+from sightline.console import bar, complain, keeping, presented, say, standard_input
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
+    from sightline.plan import Plan
     from sightline.translation import Translation
     from sightline.translator import Translator
 
-STRATEGY, CONTROL = "How to search", "What must come out"
-QUALITY, MACHINE = "Signs of bad translations", "Where it runs"
-
-
-def option(help: str, panel: str | None = None, *names: str, **more: Any) -> Any:
-    """An option with its help, in its group."""
-    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+STANDARD_INPUT = "standard input"
 
 
 def translate(
+    context: typer.Context,
     model: Model,
     file: Annotated[
         Path | None,
         typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default: standard input."),
     ] = None,
-    output: Annotated[Path | None, option("Where to write; default: standard output.")] = None,
-    n_best: Annotated[int, option("Translations for each line, best first.", min=1)] = 1,
-    align: Annotated[bool, option("Add word links, source-target, after a tab.", None, "--align")] = False,
-    as_json: Annotated[bool, option("JSON instead of plain text, with all that is known.", None, "--json")] = False,
-    live: Annotated[bool, option("Show each translation while it is made.", None, "--live")] = False,
-    strategy: Annotated[str | None, option("beam (default), greedy, sample or mbr.", STRATEGY)] = None,
-    beam: Annotated[int | None, option("Hypotheses kept at each step; 1 is greedy.", STRATEGY, min=1)] = None,
-    length_penalty: Annotated[str | None, option("average, gnmt or none.", STRATEGY)] = None,
-    alpha: Annotated[float | None, option("Strength of the length penalty.", STRATEGY)] = None,
-    coverage_penalty: Annotated[float | None, option("Strength of GNMT's coverage penalty.", STRATEGY)] = None,
-    stopping: Annotated[str | None, option("When a beam ends: first, enough, hopeless.", STRATEGY)] = None,
-    groups: Annotated[int | None, option("Parts of a beam that avoid one another's words.", STRATEGY)] = None,
-    diversity: Annotated[float | None, option("How much they do.", STRATEGY)] = None,
-    samples: Annotated[int | None, option("Translations drawn; sample shows all, as --n-best does.", STRATEGY)] = None,
-    temperature: Annotated[float | None, option("Below 1: closer to the most probable.", STRATEGY)] = None,
-    top_k: Annotated[int | None, option("Draw among so many tokens.", STRATEGY)] = None,
-    top_p: Annotated[float | None, option("Draw among those that have this share of probability.", STRATEGY)] = None,
-    min_p: Annotated[
-        float | None, option("Draw among those with at least this share of the best one's probability.", STRATEGY)
+    source: Annotated[
+        list[Path] | None,
+        of.option(
+            "A file for each source, instead of FILE; lines of FILE have tabs between the sources.", metavar="FILE"
+        ),
     ] = None,
-    seed: Annotated[int | None, option("Of the random numbers.", STRATEGY)] = None,
-    utility: Annotated[str | None, option("What mbr compares by: chrf or bleu.", STRATEGY)] = None,
-    aggregate: Annotated[
-        bool, option("mbr by mean n-gram counts: faster, nearly the same.", STRATEGY, "--aggregate")
-    ] = False,
-    prefix: Annotated[str | None, option("What every translation begins with.", CONTROL)] = None,
-    prefixes: Annotated[Path | None, option("A file with a beginning for each line.", CONTROL)] = None,
-    glossary: Annotated[
-        Path | None, option("A file of terms: `term<TAB>translation[<TAB>alternative …]`.", CONTROL)
+    output: Annotated[
+        Path | None, of.option("Where to write (.jsonl: JSON, .parquet: a table); default: standard output.")
     ] = None,
-    forbid: Annotated[list[str] | None, option("A word never to write; repeatable.", CONTROL)] = None,
-    forbid_file: Annotated[Path | None, option("A file of such words, one a line.", CONTROL)] = None,
-    no_repeat: Annotated[int | None, option("No run of so many tokens twice in a translation.", CONTROL)] = None,
-    repetition_penalty: Annotated[float | None, option("Above 1: tokens written before are avoided.", CONTROL)] = None,
-    min_length: Annotated[int | None, option("Fewest tokens of a translation.", CONTROL)] = None,
-    max_length: Annotated[int | None, option("Most tokens of a translation.", CONTROL)] = None,
-    check: Annotated[bool, option("Look for them, and tell them in what --json prints.", QUALITY, "--check")] = False,
-    retry: Annotated[
-        bool, option("Translate such lines once more with safer settings; both are kept.", QUALITY, "--retry")
-    ] = False,
-    engine: Annotated[str, option("ctranslate2, pytorch, or auto: the fastest that can do it.", MACHINE)] = "auto",
-    compute: Annotated[str | None, option("What to compute in: float32, or int8, which is faster.", MACHINE)] = None,
-    no_shortlist: Annotated[
-        bool, option("Search the whole vocabulary, whatever shortlist the export has.", MACHINE, "--no-shortlist")
-    ] = False,
+    n_best: Annotated[int | None, of.option("Translations for each line, best first.", min=1)] = None,
+    align: Annotated[bool, of.option("Add word links, source-target, after a tab.", None, "--align")] = False,
+    as_json: Annotated[bool, of.option("JSON instead of plain text, with all that is known.", None, "--json")] = False,
+    live: Annotated[bool, of.option("Show each translation while it is made.", None, "--live")] = False,
+    strategy: of.Strategy = None,
+    beam: of.Beam = None,
+    length_penalty: of.LengthPenalty = None,
+    alpha: of.Alpha = None,
+    coverage_penalty: of.CoveragePenalty = None,
+    stopping: of.Stopping = None,
+    patience: of.Patience = None,
+    groups: of.Groups = None,
+    diversity: of.Diversity = None,
+    samples: of.Samples = None,
+    temperature: of.Temperature = None,
+    top_k: of.TopK = None,
+    top_p: of.TopP = None,
+    min_p: of.MinP = None,
+    seed: of.Seed = None,
+    seeds: of.Seeds = None,
+    utility: of.Utility = None,
+    aggregate: of.Aggregate = False,
+    prefix: of.Prefix = None,
+    prefixes: of.Prefixes = None,
+    glossary: of.GlossaryFile = None,
+    require: of.Require = None,
+    require_file: of.RequireFile = None,
+    forbid: of.Forbid = None,
+    forbid_file: of.ForbidFile = None,
+    no_repeat: of.NoRepeat = None,
+    repetition_penalty: of.RepetitionPenalty = None,
+    min_length: of.MinLength = None,
+    max_length: of.MaxLength = None,
+    split: of.Split = None,
+    check: of.Check = False,
+    retry: of.Retry = False,
+    engine: of.EngineName = "auto",
+    compute: of.Compute = None,
+    no_shortlist: of.NoShortlist = False,
     workers: Workers = None,
     shard_lines: ShardLines = None,
     cluster: Cluster = None,
 ) -> None:
     """Translate lines: one line in, one line out, in order.
 
-    With --n-best: `line ||| translation ||| score` (and the links, with --align).
+    With --n-best as Marian has it: `line ||| translation ||| F0= log-probability ||| score`, lines counted from 0 (and
+    the links before F0, with --align).
     """
     from sightline.files import check_writable
 
     check_writable(output)
-    if file is not None and output is not None and output.is_file() and file.exists() and file.samefile(output):
-        raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
-    if check and not (as_json or retry):
+    if source and file is not None:
+        raise SightlineError(f"give either {file}, with tabs between the sources, or --source once for each, not both")
+    if source and len(source) == 1:
+        file = source[0]
+    files = tuple(source or ()) if file is None else (file,)
+    for one in files:
+        if output is not None and output.is_file() and one.exists() and one.samefile(output):
+            raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
+    kind = form(output, as_json)
+    if check and not (kind == "json" or retry):
         say("--check: what it finds is told in JSON only: add --json")
-    if strategy == "sample" and samples is not None:
-        n_best = samples
-    banned = [*(forbid or []), *(_read_words(forbid_file) if forbid_file else [])]
-    search = {
-        "strategy": strategy,
-        "beam": beam,
-        "n_best": n_best,
-        "length_penalty": length_penalty,
-        "alpha": alpha,
-        "coverage_penalty": coverage_penalty,
-        "stopping": stopping,
-        "groups": groups,
-        "diversity": diversity,
-        "samples": samples,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "seed": seed,
-        "no_repeat": no_repeat,
-        "repetition_penalty": repetition_penalty,
-        "min_length": min_length,
-        "max_length": max_length,
-    }
-    wishes = {
-        "prefix": prefix,
-        "prefixes": None if prefixes is None else str(prefixes),
-        "glossary": None if glossary is None else str(glossary),
-        "forbid": banned or None,
-        "utility": utility,
-        "aggregate": aggregate or None,
-        "check": check or None,
-        "retry": retry or None,
-    }
-    options = {name: value for name, value in {**search, **wishes}.items() if value is not None}
-    loading: dict[str, Any] = {"engine": engine, "compute": compute}
+    options = of.wanted(context.params)
+    asked = Asked(model, files, output, align, kind, options, {"engine": engine, "compute": compute})
     if no_shortlist:
-        loading["shortlist"] = False
+        asked.loading["shortlist"] = False
+    if split is not None:
+        asked.loading["split"] = split
     sharding = Sharding(workers, shard_lines, cluster)
     if live:
-        _live(model, file, output, options, loading, plain=not (as_json or align or n_best > 1))
+        sharding.refuse("--live")
+        _live(asked)
     elif sharding.wanted(file, output):
-        from sightline.sharding.job import TEXT, Job
-
-        assert file is not None
-        assert output is not None
-        kind = form(output, as_json)
-        options["token_scores"] = kind != TEXT or n_best > 1
-        sharding.run(file, output, Job(model, options, align, kind, loading))
+        _in_shards(asked, sharding)
     else:
-        options["token_scores"] = as_json or n_best > 1
-        _print(_translated(model, file, output, align, options, loading), output, n_best, as_json)
+        _print(_translated(asked), asked)
 
 
-def _read_words(path: Path) -> list[str]:
-    from sightline.forbidden import read_words
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for: options of `Translator.plan`, `loading` those of `sightline.load`."""
 
-    return read_words(path)
+    model: Path
+    files: tuple[Path, ...]
+    output: Path | None
+    align: bool
+    form: str
+    options: dict[str, Any]
+    loading: dict[str, Any]
+
+    @property
+    def n_best(self) -> int:
+        """Translations of each line."""
+        return of.shown(self.options)
+
+    @property
+    def scored(self) -> bool:
+        """Whether scores are shown, and must be exact."""
+        return self.form != "text" or self.n_best > 1
+
+    @property
+    def name(self) -> str:
+        """What its lines come from."""
+        return " and ".join(map(str, self.files)) if self.files else STANDARD_INPUT
+
+    def lines(self, translator: Translator) -> list[str]:
+        """The lines of its file, or of its files together."""
+        from sightline.readers import read_source_files
+
+        return list(read_source_files(self.files, translator.config.model.source_count))
+
+    def plan(self, translator: Translator) -> Plan:
+        """The same, checked."""
+        if self.align:
+            translator.check_attention()
+        return translator.plan(align=self.align, token_scores=self.scored, **self.options)
 
 
-def _translated(
-    model: Path,
-    file: Path | None,
-    output: Path | None,
-    align: bool,
-    options: dict[str, Any],
-    loading: dict[str, Any],
-) -> Iterator[Translation]:
+def _in_shards(asked: Asked, sharding: Sharding) -> None:
+    from sightline.sharding.job import Job
+
+    (file,) = asked.files
+    assert asked.output is not None
+    options = {**asked.options, "n_best": asked.n_best, "token_scores": asked.scored}
+    sharding.run(file, asked.output, Job(asked.model, options, asked.align, asked.form, asked.loading))
+
+
+def _translated(asked: Asked) -> Iterator[Translation]:
     """Translations of a file's lines, with a progress bar, or of standard input's as they come.
 
     A file is checked before the work begins; of a stream, the lines before a mistake come out.
     """
-    from sightline.files import read_lines
     from sightline.streams import arriving
     from sightline.translator import LINES_AT_ONCE, load
 
-    translator = load(model, **loading)
-    if align:
-        translator.check_attention()
-    if file is not None:
-        lines = list(read_lines(file))
-        translator.check_lines(lines, str(file))
-        with bar(len(lines), "translating", output is not None or not sys.stdout.isatty()) as watch:
-            yield from translator.stream(lines, align, str(file), watch=watch, **options)
+    translator = load(asked.model, **asked.loading)
+    plan = asked.plan(translator)
+    if asked.files:
+        lines = asked.lines(translator)
+        plan.check_count(len(lines))
+        read = translator.read(lines, plan, asked.name)
+        with bar(len(lines), "translating", asked.output is not None or not sys.stdout.isatty()) as watch:
+            yield from translator.translated(read, plan, watch)
         return
-    _greet()
-    first = 1
-    for group in arriving(standard_input(), "standard input", LINES_AT_ONCE):
-        yield from translator.stream(group, align, "standard input", first, **options)
-        first += len(group)
+    if _interactive():
+        yield from _answers(translator, plan)
+        return
+    count = 0
+    for group in arriving(standard_input(), STANDARD_INPUT, LINES_AT_ONCE):
+        yield from translator.streamed(group, plan, STANDARD_INPUT, count + 1)
+        count += len(group)
+    plan.check_count(count)
 
 
-def _print(translations: Iterator[Translation], output: Path | None, n_best: int, as_json: bool) -> None:
-    if output is None:
+def _answers(translator: Translator, plan: Plan) -> Iterator[Translation]:
+    """A translation for each line that is typed; what is wrong with a line is told, and the next may come."""
+    for number, line in _typed():
+        try:
+            yield from translator.streamed([line], plan, STANDARD_INPUT, number)
+        except SightlineError as error:
+            complain(str(error))
+
+
+def _typed() -> Iterator[tuple[int, str]]:
+    """What a person types, line by line, with their numbers; what is no text is told of, and left out."""
+    from sightline.files import decode_lines
+
+    say("a line at a time; Ctrl-D ends")
+    for number, raw in enumerate(standard_input(), 1):
+        try:
+            (line,) = decode_lines([raw], STANDARD_INPUT, number)
+        except SightlineError as error:
+            complain(str(error))
+            continue
+        yield number, line
+
+
+def _print(translations: Iterator[Translation], asked: Asked) -> None:
+    n_best, as_json = asked.n_best, asked.form == "json"
+    if asked.output is None:
         for number, one in enumerate(translations):
             print(presented(number, one, n_best, as_json), flush=True)
         return
-    with keeping(output) as stream:
+    with keeping(asked.output) as stream:
         for number, one in enumerate(translations):
             print(presented(number, one, n_best, as_json), file=stream, flush=True)
 
 
-def _live(
-    model: Path,
-    file: Path | None,
-    output: Path | None,
-    options: dict[str, Any],
-    loading: dict[str, Any],
-    plain: bool,
-) -> None:
+def _live(asked: Asked) -> None:
     """Lines one by one, each shown while it is made."""
-    from sightline.files import read_lines
     from sightline.streams import arriving
     from sightline.translator import load
 
-    if output is not None or not plain:
+    if asked.output is not None or asked.form != "text" or asked.align or asked.n_best > 1:
         raise SightlineError(
-            "--live shows plain text on the terminal: leave out --output, --json, --align and --n-best"
+            "--live shows plain text on the terminal: leave out --output, --json, --align, --samples and --n-best"
         )
-    translator: Translator = load(model, **loading)
-    options.pop("n_best", None)
-    if file is None:
-        _greet()
-    groups = [read_lines(file)] if file is not None else arriving(standard_input(), "standard input", 1)
-    for line in (line for group in groups for line in group):
-        for part in translator.live(line, **options):
-            print(part, end="", flush=True)
-        print(flush=True)
+    translator = load(asked.model, **asked.loading)
+    plan = translator.live_plan(**asked.options)
+    if not asked.files and _interactive():
+        for number, line in _typed():
+            try:
+                _show(translator, plan, line, number, STANDARD_INPUT)
+            except SightlineError as error:
+                complain(str(error))
+        return
+    name = asked.name
+    if asked.files:
+        lines = asked.lines(translator)
+        plan.check_count(len(lines))
+        groups: Iterator[list[str]] = iter([lines])
+    else:
+        groups = arriving(standard_input(), name, 1)
+    number = 0
+    for group in groups:
+        for line in group:
+            number += 1
+            _show(translator, plan, line, number, name)
 
 
-def _greet() -> None:
-    if sys.stdin is not None and sys.stdin.isatty():
-        say("a line at a time; Ctrl-D ends")
+def _show(translator: Translator, plan: Plan, line: str, number: int, name: str) -> None:
+    for part in translator.shown(line, plan, number, name):
+        print(part, end="", flush=True)
+    print(flush=True)
+
+
+def _interactive() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()

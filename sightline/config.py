@@ -16,12 +16,14 @@ from pydantic import Field, ValidationError
 from sightline.architecture import ModelConfig
 from sightline.choices import check_choice
 from sightline.copy_settings import check_copying
+from sightline.document_settings import check_documents
 from sightline.efficient import check_efficient
 from sightline.errors import SightlineError, nearest
 from sightline.heads import check_blocks
 from sightline.mistakes import explain
 from sightline.recipes import RECIPES, check_choices
 from sightline.sections import DataConfig, Section
+from sightline.source_settings import with_sources
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -39,6 +41,9 @@ class TextConfig(Section):
         None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 4 an entry or more"
     )
     symbols: list[str] = Field(default_factory=list, description="strings that always stay one token")
+    sentence_marker: str | None = Field(
+        None, description="documents: the word that stands between the sentences of a line, such as '|||'; one token"
+    )
     normalization: Literal["nfc", "nfkc", "none"] = Field("nfc", description="Unicode normal form of all text")
     lowercase: bool = Field(False, description="lower-case all text")
 
@@ -106,11 +111,22 @@ class SearchConfig(Section):
     )
     alpha: float = Field(1.0, ge=0, description="strength of the length penalty")
     coverage_penalty: float = Field(0.0, ge=0, description="beta of GNMT's coverage penalty")
+    stopping: Literal["first", "enough", "hopeless"] = Field(
+        "enough", description="when a beam ends: with n_best, with patience * beam finished, or when none can improve"
+    )
+    patience: float = Field(1.0, gt=0, description="see stopping")
     min_length: int = Field(0, ge=0, description="fewest tokens of a translation")
     max_ratio: float = Field(2.0, gt=0, description="longest translation: ratio * source tokens + max_extra")
     max_extra: int = Field(10, ge=1, description="see max_ratio")
     max_source: int = Field(1000, ge=1, description="most tokens of a line; longer ones are refused")
     batch_tokens: int = Field(4000, ge=1, description="source tokens translated at once")
+    split_sentences: bool = Field(
+        False, description="translate the sentences of a line one by one, and those over max_source in pieces"
+    )
+    copy_symbols: bool = Field(False, description="copy what has no letter, and emoji around a sentence")
+    fold_capitals: bool = Field(
+        False, description="translate a sentence in capitals in small letters, and enlarge that"
+    )
 
 
 class AlignmentConfig(Section):
@@ -177,11 +193,13 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
         raise SightlineError(f"{where}: {explain(error, RunConfig)}") from None
+    config = with_sources(config, where)
     check_choices(config, where)
     check_blocks(config.model, where)
     check_copying(config.model, where)
     check_choice(config.model, where)
     check_efficient(config.model, where)
+    check_documents(config, where)
     return config
 
 

@@ -133,10 +133,11 @@ def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:
         return json.dumps(one.as_dict(), ensure_ascii=False)
     rows = []
     for each in [one, *one.others]:
-        parts = [each.text] if n_best == 1 else [str(number), each.text, f"{each.score:.4f}"]
-        if each.alignment is not None:
-            parts.append(each.alignment)
-        rows.append(("\t" if n_best == 1 else " ||| ").join(parts))
+        parts = [each.text] if each.alignment is None else [each.text, each.alignment]
+        if n_best == 1:
+            rows.append("\t".join(parts))
+        else:  # as Marian has it
+            rows.append(" ||| ".join([str(number), *parts, f"F0= {each.log_prob:.6g}", f"{each.score:.6g}"]))
     return "\n".join(rows)
 
 

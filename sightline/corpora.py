@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sightline.config import RunConfig
 from sightline.errors import SightlineError
-from sightline.readers import TextFiles
+from sightline.readers import TextFiles, paths_of
 from sightline.sections import DataConfig
 
 Integers = NDArray[np.int64]
@@ -30,11 +30,11 @@ class Corpus:
     weight: float = 1.0
 
 
-def corpora_of(data: DataConfig) -> list[Corpus]:
-    """The corpora that a configuration names, perhaps only one."""
+def corpora_of(data: DataConfig, sources: int = 1) -> list[Corpus]:
+    """The corpora that a configuration names, perhaps only one, with so many sources."""
     languages = (data.source_language, data.target_language)
     if not data.corpora:
-        files = TextFiles.given(data.source, data.target, data.pairs, languages, data.text)
+        files = TextFiles.given(data.source, data.target, data.pairs, languages, data.text, sources)
         return [Corpus(files.paths[0].name, files)]
     if data.source or data.target or data.pairs or data.text:
         raise SightlineError(
@@ -42,17 +42,17 @@ def corpora_of(data: DataConfig) -> list[Corpus]:
         )
     found = []
     for one in data.corpora:
-        files = TextFiles.given(one.source, one.target, one.pairs, languages, one.text)
+        files = TextFiles.given(one.source, one.target, one.pairs, languages, one.text, sources)
         found.append(Corpus(one.name or files.paths[0].name, files, one.weight))
     return found
 
 
-def validation_files(data: DataConfig) -> TextFiles | None:
+def validation_files(data: DataConfig, sources: int = 1) -> TextFiles | None:
     """The validation text, None when pairs are to be held out."""
     if not (data.valid_source or data.valid_target or data.valid_pairs or data.valid_text):
         return None
     languages = (data.source_language, data.target_language)
-    return TextFiles.given(data.valid_source, data.valid_target, data.valid_pairs, languages, data.valid_text)
+    return TextFiles.given(data.valid_source, data.valid_target, data.valid_pairs, languages, data.valid_text, sources)
 
 
 def check_sides(has_source: bool, *given: TextFiles) -> None:
@@ -69,7 +69,7 @@ def check_sides(has_source: bool, *given: TextFiles) -> None:
 
 def given_files(
     config: RunConfig,
-    source: Path | None = None,
+    source: Sequence[Path] | Path | None = None,
     target: Path | None = None,
     pairs: Path | None = None,
     text: Path | None = None,
@@ -77,19 +77,26 @@ def given_files(
     """The files that a command was given for a model of this configuration, or an error that says how to give them."""
     has_source = config.model.has_source
     if not (source or target or pairs or text):
-        how = "--pairs FILE, or --source FILE and --target FILE" if has_source else "--text FILE"
-        raise SightlineError(f"no text: give {how}")
+        raise SightlineError(f"no text: give {ways_to_give(config)}")
     languages = (config.data.source_language, config.data.target_language)
-    files = TextFiles.given(source, target, pairs, languages, text)
+    files = TextFiles.given(source, target, pairs, languages, text, config.model.source_count)
     check_sides(has_source, files)
     return files
 
 
+def ways_to_give(config: RunConfig) -> str:
+    """How text for a model of this configuration is given on a command line."""
+    if not config.model.has_source:
+        return "--text FILE"
+    return f"--pairs FILE, or {'--source FILE ' * config.model.source_count}and --target FILE"
+
+
 def named_files(data: DataConfig) -> list[Path]:
     """Every file of training and validation text that a configuration names, and that of the links."""
-    every = [data.source, data.target, data.pairs, data.text]
-    every += [path for corpus in data.corpora for path in (corpus.source, corpus.target, corpus.pairs, corpus.text)]
-    every += [data.valid_source, data.valid_target, data.valid_pairs, data.valid_text, data.alignments]
+    every = [*paths_of(data.source), data.target, data.pairs, data.text]
+    for corpus in data.corpora:
+        every += [*paths_of(corpus.source), corpus.target, corpus.pairs, corpus.text]
+    every += [*paths_of(data.valid_source), data.valid_target, data.valid_pairs, data.valid_text, data.alignments]
     return [path for path in every if path is not None]
 
 

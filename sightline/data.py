@@ -21,6 +21,7 @@ from sightline.filters import Account, Verdict
 from sightline.guidance import Link, token_links
 from sightline.open_words import opened
 from sightline.readers import Pair, TextFiles
+from sightline.source_texts import longest_part
 from sightline.tokenizers import EOS, PAD, Tokenizer
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Origins:
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Pairs as token ids, both sides ending with EOS.
+    """Pairs as token ids, both sides ending with EOS; of several `sources` each ends with it, one after the other.
 
     `numbers` `(N,)` tells each one's place among the pairs read; with `origins`, its line in its file. `links` are what
     is known of which tokens belong together.
@@ -138,6 +139,7 @@ class EncodedPairs:
     numbers: Integers
     origins: Origins | None = None
     links: TokenLinks | None = None
+    sources: int = 1
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -153,10 +155,10 @@ class EncodedPairs:
         return f"pair {number + 1}" if self.origins is None else self.origins.where(index, number)
 
     def batch(self, indices: Integers) -> Batch:
-        """These examples as a batch: source `(B, S)`, targets `(B, T)`, links `(B, T, S)` where there are any."""
+        """These examples as a batch: sources `(B, S)`, targets `(B, T)`, links `(B, T, S)` where there are any."""
         import torch
 
-        from sightline.batch import Batch, Tokens
+        from sightline.batch import Batch, Tokens, apart
 
         source, target = (
             Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
@@ -165,7 +167,7 @@ class EncodedPairs:
         links = None
         if self.links is not None:
             links = torch.from_numpy(self.links.matrices(indices, target.ids.size(1), source.ids.size(1)))
-        return Batch((source,), target, tuple(indices.tolist()), links)
+        return Batch(apart(source, self.sources, EOS, PAD), target, tuple(indices.tolist()), links)
 
     def turned(self) -> EncodedPairs:
         """The same pairs the other way round."""
@@ -197,6 +199,8 @@ def encode(
 ) -> Encoded:
     """Pairs as ids, without those that have an empty side or one of more than `max_length` tokens (EOS not counted).
 
+    Of several sources some may be empty, and each may have so many tokens.
+
     Without a `source` tokenizer the targets are text without a source: the end symbol alone stands for it.
     `open_words`: words of a source that the target vocabulary lacks get ids of their own: see `sightline.open_words`.
     `links` are those of each pair's words, as the text has them between spaces.
@@ -209,7 +213,7 @@ def encode(
         encoded = (own[0].encode(pair.source) if own[0] else [], own[1].encode(pair.target))
         if not encoded[1] or not (encoded[0] or source is None):
             verdicts.append(Verdict.EMPTY)
-        elif max_length is not None and max(map(len, encoded)) > max_length:
+        elif max_length is not None and max(longest_part(encoded[0]), len(encoded[1])) > max_length:
             verdicts.append(Verdict.TOO_LONG)
         else:
             verdicts.append(Verdict.TRAIN)

@@ -86,14 +86,14 @@ def prepare(model: Path, minutes: float, say: Callable[[str], None]) -> None:
     progress = progress_for(metric=config.training.metric)
     trained = train(config, model, begun is not None, Host(progress), say)
     if trained.result.interrupted:
-        say("saved; run the demo again to go on")
+        say("saved; run the same command again to go on")
         raise KeyboardInterrupt
     updates = trained.result.steps
     if updates < ENOUGH:
         longer = math.ceil(2 * minutes * ENOUGH / max(updates, 1))
         say(
             f"only {updates:,} updates in {told_minutes(minutes)}, so the model is weak: the machine is slow or busy; "
-            f"for a better one delete {model} and run: {program()} demo --minutes {longer}"
+            f"for a better one delete {model} and run: {program()} demo train --minutes {longer}"
         )
     write_text(done, f"{updates} updates\n")
 

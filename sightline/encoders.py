@@ -7,6 +7,7 @@ Shapes: B sentences, S positions, e width of the input, n of one direction's sta
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from sightline.attention.kinds import SelfAttention
 from sightline.attention.masks import padding_mask
-from sightline.batch import Final, Memory
-from sightline.layers import Dropout, FeedForward, Residual, make_norm, start_small
+from sightline.batch import Final, Memory, Tokens
+from sightline.layers import Dropout, Embedding, FeedForward, Residual, make_norm, start_small
 from sightline.recurrence import scan
 from sightline.reversible import Sublayer, pass_through
 from sightline.stack import Stack
@@ -26,6 +27,10 @@ class Encoder(nn.Module, ABC):
     """Embedded tokens to a `Memory`; `width` is d, the width of its states."""
 
     width: int
+
+    def read(self, embedding: Embedding, source: Tokens) -> Memory:
+        """Tokens `(B, S)`, as the embedding knows them, to a memory that tells what it was made of."""
+        return replace(self(embedding(source.ids), source.mask), source=source)
 
     @abstractmethod
     def forward(self, embedded: Tensor, mask: Tensor) -> Memory:

@@ -193,7 +193,7 @@ def ids_type(size: int) -> type[np.uint16] | type[np.int32]:
 
 
 def map_part(
-    folder: Path, name: str, sizes: tuple[int, int], origins: Origins, longest: int | None = None
+    folder: Path, name: str, sizes: tuple[int, int], origins: Origins, longest: int | None = None, sources: int = 1
 ) -> EncodedPairs:
     """What a `PartWriter` wrote, mapped into memory: only what is looked at is read."""
 
@@ -211,7 +211,7 @@ def map_part(
     links = None
     if longest is not None:
         links = TokenLinks(mapped(LINKS[0], ids_type(longest)).reshape(-1, 2), mapped(LINKS[1], np.int64))
-    return EncodedPairs(source, target, mapped("lines", np.int64), origins, links)
+    return EncodedPairs(source, target, mapped("lines", np.int64), origins, links, sources)
 
 
 def part_files(name: str, linked: bool = False) -> Sequence[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
-from sightline.failures import CHECKS, Expectations, detect, length_ratio, plain_words
+from sightline.failures import CHECKS, Expectations, Thresholds, detect, length_ratio, plain_words
 from sightline.files import failure, write_text
 from sightline.scripts import first_word
 from sightline.translation import Translation
@@ -27,7 +27,7 @@ TOLERATED = 0.01
 # Lengths that all but one in 200 pairs have, and a quarter beyond.
 OUTLIERS = 0.005
 MARGIN = 1.25
-# A word is typical of sources if it is so many times more frequent there, and not rare.
+# A word is typical of a side if it is so many times more frequent there, and not rare.
 TIMES_AS_FREQUENT = 20.0
 LEAST_COUNT = 5
 MOST_WORDS = 1000
@@ -39,7 +39,12 @@ def learn(pairs: Sequence[tuple[str, str]]) -> Expectations:
     full = [(source, target) for source, target in pairs if source.split() and target.split()]
     if len(full) < FEWEST_PAIRS:
         return Expectations()
-    found = Expectations(lengths=_lengths(full), scripts=_scripts(full), source_words=_source_words(full))
+    found = Expectations(
+        lengths=_lengths(full),
+        scripts=_scripts(full),
+        source_words=_typical(full, 0),
+        target_words=_telling_words(full),
+    )
     flagged = Counter(
         flag.name
         for source, target in full
@@ -60,14 +65,25 @@ def _scripts(pairs: Sequence[tuple[str, str]]) -> frozenset[str]:
     return frozenset(script for script, count in letters.items() if count >= LEAST_SCRIPT_SHARE * letters.total())
 
 
-def _source_words(pairs: Sequence[tuple[str, str]]) -> frozenset[str]:
-    sources, targets = (Counter(word for pair in pairs for word in plain_words(pair[side])) for side in (0, 1))
-    totals = max(sources.total(), 1), max(targets.total(), 1)
+def _telling_words(pairs: Sequence[tuple[str, str]]) -> frozenset[str]:
+    """Words typical of targets, if they tell: nearly every long target must have one, and there must be enough of these
+    to know."""
+    found = _typical(pairs, 1)
+    words = [plain_words(target) for _, target in pairs]
+    long = [each for each in words if len(each) >= Thresholds().foreign_words]
+    without = sum(found.isdisjoint(each) for each in long)
+    return found if len(long) >= FEWEST_PAIRS and without <= TOLERATED * len(long) else frozenset()
+
+
+def _typical(pairs: Sequence[tuple[str, str]], side: int) -> frozenset[str]:
+    """Words that are typical of sources (side 0) or of targets (1)."""
+    own, others = (Counter(word for pair in pairs for word in plain_words(pair[one])) for one in (side, 1 - side))
+    totals = max(own.total(), 1), max(others.total(), 1)
     typical = [
         word
-        for word, count in sources.most_common()
+        for word, count in own.most_common()
         # Half an occurrence more, since a word that was not met may still exist.
-        if count >= LEAST_COUNT and count / totals[0] >= TIMES_AS_FREQUENT * (targets[word] + 0.5) / totals[1]
+        if count >= LEAST_COUNT and count / totals[0] >= TIMES_AS_FREQUENT * (others[word] + 0.5) / totals[1]
     ]
     return frozenset(typical[:MOST_WORDS])
 
@@ -79,6 +95,7 @@ def save(folder: Path, expectations: Expectations) -> None:
         "lengths": expectations.lengths,
         "scripts": None if expectations.scripts is None else sorted(expectations.scripts),
         "source_words": sorted(expectations.source_words),
+        "target_words": sorted(expectations.target_words),
         "unchecked": sorted(expectations.unchecked),
     }
     write_text(folder / FILE, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
@@ -109,5 +126,6 @@ def _parsed(values: dict[str, Any]) -> Expectations:
         lengths=None if lengths is None else (float(lengths[0]), float(lengths[1])),
         scripts=None if scripts is None else frozenset(map(str, scripts)),
         source_words=frozenset(map(str, values["source_words"])),
+        target_words=frozenset(map(str, values.get("target_words", ()))),  # an older file has none
         unchecked=frozenset(values["unchecked"]),
     )

@@ -40,7 +40,8 @@ class Thresholds:
     large a share of unseen words is flagged, if it is more than one word.
     `copied`: share of the words that stand in the source as well. `foreign`: share of the words that are typical of
     the source's language, or of the letters in another script. Both look at sentences of `least_words` and more,
-    names and numbers not counted.
+    names and numbers not counted. `foreign_words`: so many words without one that is typical of targets are of some
+    other language.
     `shortest`, `longest`: characters of the translation over those of the source, where no range was learnt.
     `log_prob`: mean log-probability of a token. `scattered`: mean entropy of the attention, 1 being the same
     everywhere.
@@ -55,6 +56,7 @@ class Thresholds:
     dropped: float = 0.25
     copied: float = 0.65
     foreign: float = 0.3
+    foreign_words: int = 8
     least_words: int = 3
     shortest: float = 0.25
     longest: float = 4.0
@@ -67,7 +69,8 @@ class Expectations:
     """What a translation is held against. `sightline.expectations.learn` makes it from pairs of a model's data.
 
     `lengths`: the range of usual ratios of lengths; None: the thresholds'. `scripts`: those of target letters, by the
-    first words of their Unicode names; None: any. `source_words`: words far more frequent in sources than in targets.
+    first words of their Unicode names; None: any. `source_words`: words far more frequent in sources than in targets;
+    `target_words`: the other way round.
     `unchecked`: names of checks to leave out, such as "copied" where the task is to copy.
     """
 
@@ -75,6 +78,7 @@ class Expectations:
     lengths: tuple[float, float] | None = None
     scripts: frozenset[str] | None = None
     source_words: frozenset[str] = frozenset()
+    target_words: frozenset[str] = frozenset()
     unchecked: frozenset[str] = frozenset()
 
 
@@ -232,6 +236,9 @@ def _language(one: Translation, expectations: Expectations) -> Flag | None:
     limits = expectations.thresholds
     words = plain_words(one.text, names_in(one.source))
     strange = [word for word in words if word in expectations.source_words]
+    long = len(words) >= limits.foreign_words and expectations.target_words and not strange
+    if long and expectations.target_words.isdisjoint(words):
+        return Flag("language", f"none of its {len(words)} words is typical of targets", 0.0)
     if len(strange) < limits.least_words or len(strange) < limits.foreign * len(words):
         return None
     share = len(strange) / len(words)

@@ -125,13 +125,15 @@ class _Zstd(io.RawIOBase):
         return count
 
 
-def decode_lines(stream: Iterable[bytes], name: str) -> Iterator[str]:
+def decode_lines(stream: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
     """Lines of bytes as text: the same as `read_lines` for a stream such as standard input, called `name` in errors.
+
+    The first one's number there is `first`.
 
     A line ends at a line feed only (a carriage return before it goes too): `str.splitlines` would also cut at
     characters such as U+2028 that stand inside sentences, and the two sides of a corpus would slip apart.
     """
-    for number, raw in enumerate(stream, start=1):
+    for number, raw in enumerate(stream, start=first):
         line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
         line = line.removesuffix(b"\n").removesuffix(b"\r")
         try:

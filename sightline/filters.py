@@ -9,6 +9,7 @@ from typing import Any
 
 from sightline.readers import Pair
 from sightline.scripts import script_words, share_of_script
+from sightline.source_texts import split_sources
 
 MOST_CHARACTERS = 32  # to a token
 MOST_EXAMPLES = 3
@@ -44,7 +45,8 @@ class Filters:
 
     `ratio` bounds the characters of the longer side over those of the shorter; `identical` drops pairs whose sides are
     the same, `duplicates` pairs that came before; of a side with a script, `script_share` of the letters must be its.
-    `alone`: there is text without a source, so no empty source makes a pair go.
+    `alone`: there is text without a source, so no empty source makes a pair go. Of several `sources` some may be empty,
+    and what is asked of the source side is asked of each of the others.
     """
 
     longest: int
@@ -55,6 +57,7 @@ class Filters:
     target_script: str | None = None
     script_share: float = 0.5
     alone: bool = False
+    sources: int = 1
 
     def judge(self) -> Callable[[Pair], Verdict]:
         """A function that looks at one pair; only duplicates, which take all pairs to see, are not its business."""
@@ -85,7 +88,14 @@ class Filters:
                 return Verdict.SCRIPT
             return Verdict.TRAIN
 
-        return verdict
+        if self.sources == 1:
+            return verdict
+
+        def of_several(pair: Pair) -> Verdict:
+            texts = [text for text in split_sources(pair.source, self.sources) if text.strip()]
+            return max((verdict(Pair(text, pair.target)) for text in texts), default=Verdict.EMPTY)
+
+        return of_several
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from sightline import __version__
+from sightline.bundled_models import told_names
 from sightline.config import RunConfig, build_config, dump_yaml, read_yaml
 from sightline.errors import SightlineError
 from sightline.files import check_folder, sha256, write_text
+from sightline.source_texts import source_names, tokenizer_of
 from sightline.text import Sizes, Tokenizer, WordTokenizer, load_tokenizer, tokenizer_file
 
 if TYPE_CHECKING:
@@ -30,35 +32,40 @@ CONFIG, WEIGHTS, CARD, LEXICON = "config.yaml", "model.safetensors", "README.md"
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """One for each side; the same object where the vocabulary is joint.
+    """One for each side; the same object where the vocabulary is joint. That of several sources has `parts`.
 
     With `copies`, for a model that copies source words; of a vocabulary of words these may be words it does not have.
-    `lexicon`, in the tokenizers' ids, is for a model that looks words up.
+    `lexicon`, in the tokenizers' ids, is for a model that looks words up. `marker` separates sentences.
     """
 
     source: Tokenizer
     target: Tokenizer
     copies: bool = False
     lexicon: Lexicon | None = None
+    marker: str | None = None
 
     @property
     def names(self) -> dict[str, Tokenizer]:
         """The tokenizers by the name of their file."""
-        if self.source is self.target:
-            return {"joint": self.source}
-        return {"source": self.source, "target": self.target}
+        parts = self.source.parts
+        if all(part is self.target for part in parts):
+            return {"joint": self.target}
+        return {**dict(zip(source_names(len(parts)), parts, strict=True)), "target": self.target}
 
     @property
     def sizes(self) -> Sizes:
         """Vocabulary sizes, as the recipes want them."""
         joint = self.source.same_entries(self.target)
         same = () if joint or not self.copies else self.target.ids_of(self.source)
-        return Sizes(self.source.size, self.target.size, joint, same, self.open, self.lexicon)
+        # A word's first token may be the space before it.
+        marker = None if self.marker is None else self.source.encode(self.marker)[-1]
+        others = tuple(part.size for part in self.source.parts[1:])
+        return Sizes(self.source.size, self.target.size, joint, same, self.open, self.lexicon, marker, others)
 
     @property
     def open(self) -> bool:
         """Whether a source sentence brings words of its own: see `sightline.open_words`."""
-        return self.copies and isinstance(self.source, WordTokenizer)
+        return self.copies and isinstance(self.source.parts[0], WordTokenizer)
 
     def opened(self, source: str) -> Tokenizers:
         """The tokenizers for this source sentence and its translation."""
@@ -70,12 +77,13 @@ class Tokenizers:
 
     def id_limits(self, longest: int) -> tuple[int, int]:
         """No id is as large as these, of sources and of targets, in pairs of at most `longest` tokens a side."""
-        sizes = (self.source.size, self.target.size)
+        parts = self.source.parts
+        sizes = (max(part.size for part in parts), self.target.size)
         if not self.open:
             return sizes
         from sightline.open_words import id_limits
 
-        return id_limits(sizes, longest)
+        return id_limits(sizes, longest * len(parts))
 
 
 @dataclass(frozen=True)
@@ -113,11 +121,14 @@ def save_tokenizers(folder: Path, tokenizers: Tokenizers) -> None:
 
 def load_tokenizers(folder: Path, config: RunConfig) -> Tokenizers:
     """Reads the tokenizers of a model folder, and its lexicon where it has one."""
+    names = source_names(config.model.source_count)
     if config.text.joint:
-        source = target = load_tokenizer(folder, "joint", config.text)
+        target = load_tokenizer(folder, "joint", config.text)
+        sources = [target] * len(names)
     else:
-        source, target = (load_tokenizer(folder, name, config.text) for name in ("source", "target"))
-    tokenizers = Tokenizers(source, target, config.model.copies)
+        *sources, target = (load_tokenizer(folder, name, config.text) for name in (*names, "target"))
+    source = tokenizer_of(sources)
+    tokenizers = Tokenizers(source, target, config.model.copies, marker=config.text.sentence_marker)
     return with_lexicon(tokenizers, folder / LEXICON) if (folder / LEXICON).is_file() else tokenizers
 
 
@@ -129,7 +140,7 @@ def with_lexicon(tokenizers: Tokenizers, path: Path) -> Tokenizers:
 
 
 def _tokenizer_files(folder: Path, config: RunConfig) -> list[Path]:
-    names = ["joint"] if config.text.joint else ["source", "target"]
+    names = ["joint"] if config.text.joint else [*source_names(config.model.source_count), "target"]
     lexicon = [] if config.model.lexicon.mode == "none" else [folder / LEXICON]
     return [*(tokenizer_file(folder, name, config.text) for name in names), *lexicon]
 
@@ -152,7 +163,8 @@ def read_config(folder: Path) -> RunConfig:
     """Reads and checks `config.yaml`: the format's version and the tokenizers' digests."""
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "no such folder"
-        raise SightlineError(f"{folder}: {what}; name a model folder, as `sightline train --output` makes one")
+        named = "name a model folder, as `sightline train --output` makes one"
+        raise SightlineError(f"{folder}: {what}; {named}{told_names()}")
     path = folder / CONFIG
     if not path.is_file():
         below = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
@@ -209,7 +221,7 @@ def weights_file(folder: Path) -> Path:
     if not weights.is_file():
         if (folder / "model.bin").is_file():
             raise SightlineError(
-                f"{folder}: an export for CTranslate2 has no weights to look into: use the model itself"
+                f"{folder}: an export for CTranslate2 has its weights rounded in model.bin: use the model itself"
             )
         if below := sorted(path.parent for path in folder.glob(f"*/{WEIGHTS}")):
             raise SightlineError(f"{folder}: a run of several models: name one of them, {' or '.join(map(str, below))}")
@@ -225,13 +237,21 @@ def load_folder(folder: Path, device: torch.device | None = None) -> ModelFolder
 
 
 def load_model(files: ModelFiles, device: torch.device | None = None) -> ModelFolder:
-    """The same with its model, in eval mode."""
+    """The same with its model, in eval mode; an export's weights are those of its `model.bin`."""
+    from sightline.interop.kept import is_export
     from sightline.models import build_model
-    from sightline.training.checkpoints import load_weights
+    from sightline.training.checkpoints import fill_weights, load_weights
 
-    weights = weights_file(files.path)
     model = build_model(files.config.model, files.tokenizers.sizes)
-    load_weights(model, weights)
+    if is_export(files.path):
+        import torch
+
+        from sightline.interop.exported import exported_weights
+
+        weights = {name: torch.tensor(value) for name, value in exported_weights(files).items()}
+        fill_weights(model, weights, files.path / "model.bin")
+    else:
+        load_weights(model, weights_file(files.path))
     return ModelFolder(files.path, files.config, files.tokenizers, model.to(device or "cpu").eval())
 
 
@@ -252,8 +272,14 @@ def card_text(config: RunConfig, model: Writer, tokenizers: Tokenizers, card: Ca
     from sightline.models import parameter_count
 
     sizes = tokenizers.sizes
-    vocabulary = f"{sizes.source:,} (joint)" if sizes.joint else f"{sizes.source:,} and {sizes.target:,}"
+    each = " and ".join(f"{size:,}" for size in (sizes.source, *sizes.others, sizes.target))
+    vocabulary = f"{sizes.source:,} (joint)" if sizes.joint else each
     can, use = "It turns a source sentence into a target sentence", 'echo "a sentence" | sightline translate FOLDER'
+    if sizes.others:
+        count = 1 + len(sizes.others)
+        can = f"It turns {count} source sentences, with tabs between them, into one target sentence"
+        examples = "\\t".join(source_names(count))
+        use = f"printf '{examples}\\n' | sightline translate FOLDER"
     if not config.model.has_source:
         vocabulary = f"{sizes.target:,}"
         can, use = "It goes on with a text, and tells how probable a text is", "sightline generate FOLDER"

@@ -5,6 +5,7 @@ Shapes: L layers, H heads, T target tokens and S source tokens with their end sy
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from sightline.architecture import ModelConfig
 from sightline.config import AlignmentConfig
 from sightline.errors import SightlineError
 from sightline.folder import Tokenizers
+from sightline.source_texts import dividers
 from sightline.text import EOS
 
 NO_ATTENTION = (
@@ -27,13 +29,15 @@ class Forced:
     """A sentence pair read by a model with the target given.
 
     `sentence` holds the attention of the decoder to the source, layer by layer, over tokens; it has no layers when
-    the model has no attention. `token_log_probs` has one entry a target token, the end symbol last.
+    the model has no attention. `token_log_probs` has one entry a target token, the end symbol last. Of several sources,
+    `dividers` are the places of the words that stand between each two of them.
     """
 
     source_words: list[str]
     target_words: list[str]
     sentence: links.Sentence
     token_log_probs: list[float]
+    dividers: tuple[int, ...] = ()
 
     def word_links(self, alignment: AlignmentConfig) -> links.Links | None:
         """Word links (source, target) under the chosen layer, head and reading; None without attention."""
@@ -70,6 +74,18 @@ class EncodedPair:
     target: list[int]
     target_words: list[str]
     target_owners: list[int]
+    dividers: tuple[int, ...] = ()
+
+
+def forced_pair(
+    pair: EncodedPair, layers: Sequence[links.Weights], token_log_probs: list[float], config: ModelConfig
+) -> Forced:
+    """A pair as a model of this configuration saw it: L arrays `(H, T, S)`."""
+    # Sources that are looked at side by side each have a place that is looked at most; else they compete.
+    several = bool(pair.dividers) and config.sources.context == "concatenated"
+    ends = [place + 1 for place, id in enumerate(pair.source) if id == EOS][:-1] if several else []
+    sentence = links.Sentence(layers, pair.target_owners, pair.source_owners, tuple(ends))
+    return Forced(pair.source_words, pair.target_words, sentence, token_log_probs, pair.dividers)
 
 
 def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) -> EncodedPair:
@@ -81,17 +97,19 @@ def encode_pair(tokenizers: Tokenizers, source: str, target: str | list[int]) ->
     else:
         target_ids = target
         target_words, target_owners = tokenizers.target.words_of(target)
-    return EncodedPair([*source_ids, EOS], source_words, source_owners, [*target_ids, EOS], target_words, target_owners)
+    target_side = ([*target_ids, EOS], target_words, target_owners)
+    places = dividers(tokenizers.source, source)
+    return EncodedPair([*source_ids, EOS], source_words, source_owners, *target_side, places)
 
 
 def has_attention(config: ModelConfig) -> bool:
-    """Whether a model of this kind looks at its source."""
-    return config.recipe != "seq2seq" and config.has_source
+    """Whether a model of this kind looks at its source: its decoder, or its encoder in hops."""
+    return config.has_source and (config.recipe != "seq2seq" or config.encoder.kind == "hops")
 
 
 def has_step_weights(config: ModelConfig) -> bool:
     """Whether each step of its search tells where it looked."""
-    return has_attention(config) and config.decoder.cross_attention == "full"
+    return has_attention(config) and config.recipe != "seq2seq" and config.decoder.cross_attention == "full"
 
 
 def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:

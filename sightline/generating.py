@@ -12,10 +12,11 @@ from typing import Any
 from sightline.engines.base import Task
 from sightline.errors import SightlineError, nearest
 from sightline.hypothesis import Request
+from sightline.plan import search_options
 from sightline.streams import text_parts
 from sightline.text import EOS
-from sightline.translator import Translator, search_options
-from sightline.wishes import Wishes
+from sightline.translator import Translator
+from sightline.wishes import Wishes, begun_ids
 
 NOTHING = (EOS,)
 """The source of what has none."""
@@ -68,6 +69,7 @@ def generate(translator: Translator, prefix: str = "", count: int = 1, **options
 def live(translator: Translator, prefix: str = "", **options: Any) -> Iterator[str]:
     """One text as it is made: parts of it, the prefix first, each as soon as it is certain."""
     task = _task(translator, prefix, 1, options)
+    translator.engines.check_live()
     return text_parts(translator.files.tokenizers.target, translator.engines.inside().live(NOTHING, task))
 
 
@@ -91,7 +93,7 @@ def _task(translator: Translator, prefix: str, count: int, options: dict[str, An
         raise SightlineError(f"count is {count}: give at least 1")
     given["samples" if strategy == "sample" else "n_best"] = count
     tokenizer = translator.files.tokenizers.target
-    begun = tuple(tokenizer.encode(prefix))
+    begun = begun_ids(prefix, tokenizer)
     # The length of an empty source sets no limit, so the rest of the rule does: see `search.max_extra`.
     given["max_extra"] = len(begun) + given.pop("max_length", translator.config.search.max_extra)
     wishes = Wishes(forbid=tuple(given.pop("forbid", ())))

@@ -103,7 +103,7 @@ class Glossary:
 
         A term whose translations its vocabulary cannot spell asks for nothing.
         """
-        found = [_spelled(term.translations, tokenizer) for term, _ in self.find(source)]
+        found = [spelled(term.translations, tokenizer) for term, _ in self.find(source)]
         return tuple(constraint for constraint in found if constraint)
 
     def request(
@@ -126,7 +126,9 @@ class Glossary:
             wanted = frozenset(term.translations)
             asked[wanted] += 1
             forms = [tokenizer.normalise(one) if tokenizer else one for one in term.translations]
-            outcomes.append(TermOutcome(term, text, _count(given, [words(form) for form in forms]) >= asked[wanted]))
+            outcomes.append(
+                TermOutcome(term, text, occurrences(given, [words(form) for form in forms]) >= asked[wanted])
+            )
         return outcomes
 
 
@@ -150,7 +152,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _count(given: list[Word], forms: list[list[Word]]) -> int:
+def occurrences(given: list[Word], forms: list[list[Word]]) -> int:
     """How often one of the forms stands in the words given, without overlaps, from left to right."""
     count = start = 0
     for end in range(1, len(given) + 1):
@@ -168,7 +170,7 @@ def _is_form(form: list[Word], here: list[Word], beginning: bool) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def _spelled(translations: tuple[str, ...], tokenizer: Tokenizer) -> Constraint:
+def spelled(translations: tuple[str, ...], tokenizer: Tokenizer) -> Constraint:
     """The translations in ids, as they are written within a sentence and at its beginning, where a capital is allowed.
 
     Where a script has no spaces a term is also looked for without one before it.

@@ -56,15 +56,16 @@ def groups(pairs: Sequence[Pair]) -> list[list[int]]:
     return list(members.values())
 
 
-def hold_out(source: Keys, target: Keys, count: int, seed: int) -> NDArray[np.bool_]:
+def hold_out(sides: Sequence[Keys], count: int, seed: int) -> NDArray[np.bool_]:
     """`(N,)`: which of the pairs to validate with, at most `count` of them.
 
     No sentence of one part, on either side, is in the other: pairs that share a sentence stay together. So groups
     larger than the room left stay in the training part, and a corpus of few distinct sentences may give fewer pairs.
     """
-    if count >= len(source):
-        raise SightlineError(f"cannot hold out {count:,} of {len(source):,} pairs; hold out fewer or add training text")
-    labels = components(source, target)
+    total = len(sides[0])
+    if count >= total:
+        raise SightlineError(f"cannot hold out {count:,} of {total:,} pairs; hold out fewer or add training text")
+    labels = components(*sides)
     group_labels, sizes = np.unique(labels, return_counts=True)
     order = array("q", range(len(sizes)))
     random.Random(seed).shuffle(order)
@@ -82,10 +83,10 @@ def hold_out(source: Keys, target: Keys, count: int, seed: int) -> NDArray[np.bo
     return np.isin(labels, group_labels[chosen])
 
 
-def repeated(source: Keys, target: Keys) -> NDArray[np.bool_]:
-    """`(N,)`: which pairs came before, both sides the same."""
-    order = np.lexsort((source, target))  # stable: of equal pairs the first comes first
-    same = (np.diff(source[order]) == 0) & (np.diff(target[order]) == 0)
-    found = np.zeros(len(source), dtype=np.bool_)
+def repeated(*sides: Keys) -> NDArray[np.bool_]:
+    """`(N,)`: which pairs came before, all sides the same."""
+    order = np.lexsort(sides)  # stable: of equal pairs the first comes first
+    same = np.logical_and.reduce([np.diff(side[order]) == 0 for side in sides])
+    found = np.zeros(len(order), dtype=np.bool_)
     found[order[1:][same]] = True
     return found

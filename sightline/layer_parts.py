@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from sightline.architecture import ModelConfig
-from sightline.attention.kinds import CrossAttention, SelfAttention
+from sightline.attention.joined import PlainCross
+from sightline.attention.kinds import SelfAttention
 from sightline.attention.linear import EluFeatures, Features, LinearAttention, ReluFeatures
 from sightline.attention.lsh import LshAttention, Settings
 from sightline.attention.masks import block_mask
@@ -23,7 +24,7 @@ def make_self_attention(config: ModelConfig, kind: str, width: int, heads: int, 
     return LshAttention(width, heads, settings, config.attention_dropout, make_sees(config, width, heads), layer)
 
 
-def make_heads(config: ModelConfig, kind: str, width: int, heads: int) -> CrossAttention:
+def make_heads(config: ModelConfig, kind: str, width: int, heads: int) -> PlainCross:
     """Attention that can be to a memory too: full or linear."""
     sees = make_sees(config, width, heads)
     if kind == "full":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightline.architecture import ModelConfig
+from sightline.architecture import KNOW_ORDER, ModelConfig
 
 UNLIMITED = 10**9
 
@@ -11,7 +11,7 @@ def most_tokens(config: ModelConfig) -> tuple[int, int]:
     """The longest source and target that the parts can take, their end symbols not counted."""
     source, target = [UNLIMITED], [UNLIMITED]
     if config.positions == "learned":
-        source += [config.max_positions] if config.encoder.kind not in ("lstm", "gru", "rnn") else []
+        source += [config.max_positions] if config.encoder.kind not in KNOW_ORDER else []
         target += [config.max_positions] if config.has_transformer_decoder else []
     if not config.has_source:
         source = [UNLIMITED]

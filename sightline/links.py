@@ -10,7 +10,9 @@ belongs to a word (`read_rows`), how pieces become words (`word_weights`, `links
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -41,11 +43,13 @@ class Sentence(NamedTuple):
 
     `layers`: L arrays `(H, n + 1, m + 1)`, end-of-sentence row and column included; H may differ by layer.
     `target_words`, `source_words`: for each token the index of its word, -1 for special tokens.
+    `apart`: the columns at which another source begins that is looked at on its own; each then has links of its own.
     """
 
     layers: Sequence[Weights]
     target_words: Sequence[int]
     source_words: Sequence[int]
+    apart: Sequence[int] = ()
 
 
 class MatchAndMass(NamedTuple):
@@ -141,9 +145,17 @@ def links(
     return found
 
 
-def to_pharaoh(found: Iterable[Link]) -> str:
-    """`0-0 1-2`: source-target, sorted."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(found))
+def to_pharaoh(found: Iterable[Link], dividers: Sequence[int] = ()) -> str:
+    """`0-0 1-2`: source-target, sorted.
+
+    Of several sources, with words at the places `dividers` between them, each has a column, with tabs between these.
+    """
+    columns: list[list[Link]] = [[] for _ in range(len(dividers) + 1)]
+    starts = [0, *(place + 1 for place in dividers)]
+    for source, target in sorted(found):
+        number = bisect_right(starts, source) - 1
+        columns[number].append((source - starts[number], target))
+    return "\t".join(" ".join(f"{source}-{target}" for source, target in column) for column in columns)
 
 
 def match_and_mass(weights: Sequence[Weights], reference: Sequence[Links]) -> MatchAndMass:
@@ -212,7 +224,10 @@ def symmetrise(forward: Links, backward: Links, how: Symmetry = "grow-diag") -> 
 def align(sentence: Sentence, choice: Choice) -> Links:
     """The word links of one sentence under one choice of weights."""
     weights = read_rows(select(sentence.layers, choice.layer, choice.head), choice.reading)
-    return links(weights, sentence.target_words, sentence.source_words)
+    found: Links = set()
+    for start, end in pairwise([0, *sentence.apart, None]):
+        found |= links(weights[:, start:end], sentence.target_words, sentence.source_words[start:end])
+    return found
 
 
 def best_head(sentences: Sequence[Sentence], score: Callable[[list[Links]], float]) -> tuple[Choice, float]:

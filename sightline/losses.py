@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from sightline.batch import Memory
+from sightline.attention.clues import EmbeddedCoverage
+from sightline.batch import Memory, side_by_side
 
 Sum = tuple[Tensor, Tensor]
 
@@ -27,7 +28,7 @@ class Outcome:
     Where the decoder looked, `weights` `(B, T, S)`, which targets are `real` `(B, T)`, the memory, and the `links`
     `(B, T, S)` that were known before. Where positions were drawn, the `log_chances` `(B, T)` of these; `rewards` works
     out the log-probabilities of the targets, `(B, T)`, without gradient; `changing` are some weights that every update
-    changes.
+    changes. `embedded` gives the targets as the decoder will read them, `(B, T, e)`.
     """
 
     weights: Tensor
@@ -37,6 +38,7 @@ class Outcome:
     changing: Tensor
     links: Tensor | None = None
     log_chances: Tensor | None = None
+    embedded: Callable[[], Tensor] | None = None
 
 
 class AttentionLoss(nn.Module, ABC):
@@ -77,7 +79,7 @@ class OneLookEach(Penalty):
     """
 
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
-        words = source_words(memory.mask)
+        words = words_of(memory)
         return ((1 - received(weights, real)) ** 2 * words).sum(), words.sum()
 
 
@@ -100,10 +102,30 @@ class GlobalFertility(Penalty):
         return nn.functional.softplus(mean), nn.functional.softplus(spread) + self.FLOOR
 
     def forward(self, weights: Tensor, real: Tensor, memory: Memory) -> Sum:
-        words = source_words(memory.mask)
+        words = words_of(memory)
         mean, variance = self.expected(memory.states)
         surprise = 0.5 * ((received(weights, real) - mean) ** 2 / variance + variance.log() + math.log(2 * math.pi))
         return (surprise * words).sum(), words.sum()
+
+
+class CoverageLeft(AttentionLoss):
+    """`|c_s|²` for each source word: what its coverage embedding has left after the last target (Mi et al. 2016).
+
+    Squared, because a norm has no gradient where it is 0. The clue belongs to the decoder: its weights are not counted
+    among this loss's own.
+    """
+
+    def __init__(self, clue: EmbeddedCoverage) -> None:
+        super().__init__()
+        self.decoders = (clue,)  # a module in a tuple is no submodule
+
+    def of(self, outcome: Outcome) -> Sum:
+        (clue,), source = self.decoders, outcome.memory.source
+        assert source is not None
+        assert outcome.embedded is not None
+        left = clue.at_end(source.ids, outcome.weights, outcome.embedded(), outcome.real)
+        words = source_words(source.mask)
+        return (left.square().sum(-1) * words).sum(), words.sum()
 
 
 class GuidedAttention(AttentionLoss):
@@ -230,6 +252,11 @@ class Reinforce(AttentionLoss):
 def received(weights: Tensor, real: Tensor) -> Tensor:
     """All the weight that real targets `(B, T)` give each position: `(B, T, S)` to `(B, S)`."""
     return (weights * real[..., None]).sum(1)
+
+
+def words_of(memory: Memory) -> Tensor:
+    """The source tokens `(B, S)` of a memory that are words; of several sources each has its own end symbol."""
+    return side_by_side([source_words(source.tokens) for source in memory.sources])
 
 
 def source_words(mask: Tensor) -> Tensor:

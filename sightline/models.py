@@ -6,6 +6,7 @@ Shapes: B sentences, S source positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -19,12 +20,13 @@ from sightline.assembly import (
     make_losses,
     make_output,
     make_positions,
+    make_readers,
     make_transformer_decoder,
     make_vocabulary,
     number,
     read_width,
 )
-from sightline.batch import Batch, Memory
+from sightline.batch import Batch, Memory, Tokens
 from sightline.choices import SUMMED
 from sightline.decoders import (
     BahdanauDecoder,
@@ -43,6 +45,7 @@ from sightline.errors import SightlineError
 from sightline.language_model import LanguageModel
 from sightline.layers import Embedding
 from sightline.losses import AttentionLoss
+from sightline.many_sources import SeveralSources, context_width
 from sightline.output_layer import OutputLayer
 from sightline.pointing import Pointer, PointerOutput
 from sightline.text import PAD, Sizes
@@ -68,18 +71,20 @@ class EncoderDecoder(Writer):
 
     def encode(self, batch: Batch) -> Memory:
         """The batch's only source as a memory of states `(B, S, d)`."""
-        source = self.source(batch)
-        return self.encoder(self.source_embedding(self.output.known_source(source.ids)), source.mask)
+        (source,) = batch.sources
+        assert isinstance(source, Tokens)
+        known = replace(source, ids=self.output.known_source(source.ids))
+        return self.encoder.read(self.source_embedding, known)
 
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: real source tokens, the end symbol included."""
         return batch.sources[0].mask.sum(-1)
 
 
-def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
+def seq2seq(config: ModelConfig, sizes: Sizes) -> Writer:
     """Everything the decoder knows of the source goes through one fixed vector (Sutskever et al. 2014)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     decoder, width = config.decoder, number(config.decoder.width)
     if decoder.context == "last" and config.encoder.kind == "positions":
         raise SightlineError(
@@ -94,18 +99,18 @@ def seq2seq(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     return _put_together(config, sizes, source, target, encoder, fixed)
 
 
-def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
+def bahdanau(config: ModelConfig, sizes: Sizes) -> Writer:
     """Attention before the update, context in the cell and in a maxout output layer (Bahdanau et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
-    width = number(config.decoder.width)
+    encoder = make_encoder(config, sizes, source.width)
+    width, context = number(config.decoder.width), context_width(config, encoder.width)
     inputs = target.width + read_width(config, encoder)
-    cells = CellStack(config.decoder.cell, inputs, encoder.width, width, number(config.decoder.layers), config.dropout)
+    cells = CellStack(config.decoder.cell, inputs, context, width, number(config.decoder.layers), config.dropout)
     decoder = BahdanauDecoder(
         cells,
         make_bridge(config, encoder, cells, backward=True),
-        make_attention(config, width, encoder.width),
-        Readout(width, inputs, encoder.width, target.width),
+        make_attention(config, sizes, width, encoder.width, target.width),
+        Readout(width, inputs, context, target.width),
         target.width,
         config.decoder.readout_state,
         config.dropout,
@@ -113,10 +118,10 @@ def bahdanau(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     return _put_together(config, sizes, source, target, encoder, decoder)
 
 
-def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
+def luong(config: ModelConfig, sizes: Sizes) -> Writer:
     """Attention after the update, an attentional vector, input feeding (Luong et al. 2015)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = number(config.decoder.width)
     feeding = config.decoder.input_feeding
     cells = CellStack(
@@ -130,18 +135,19 @@ def luong(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
     bridge = make_bridge(config, encoder, cells)
     decoder: Decoder
     if config.attention.choice in SUMMED:
-        summed = make_latent_attention(config, width, encoder.width)
+        summed = make_latent_attention(config, sizes, width, encoder.width)
         decoder = LatentDecoder(cells, bridge, summed, encoder.width, config.dropout)
     else:
-        attention = make_attention(config, width, encoder.width)
-        decoder = LuongDecoder(cells, bridge, attention, encoder.width, feeding, config.dropout)
+        attention = make_attention(config, sizes, width, encoder.width, target.width)
+        context = context_width(config, encoder.width)
+        decoder = LuongDecoder(cells, bridge, attention, context, feeding, config.dropout)
     return _put_together(config, sizes, source, target, encoder, decoder)
 
 
-def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
+def transformer(config: ModelConfig, sizes: Sizes) -> Writer:
     """Multi-head attention in encoder and decoder (Vaswani et al. 2017)."""
     source, target = embeddings(config, sizes)
-    encoder = make_encoder(config, source.width)
+    encoder = make_encoder(config, sizes, source.width)
     width = target.width
     if encoder.width != width:
         raise SightlineError(
@@ -154,10 +160,13 @@ def transformer(config: ModelConfig, sizes: Sizes) -> EncoderDecoder:
 
 def _put_together(
     config: ModelConfig, sizes: Sizes, source: Embedding, target: Embedding, encoder: Encoder, decoder: Decoder
-) -> EncoderDecoder:
+) -> Writer:
     """The model of these parts, with the output layer and the losses that the config asks for."""
     output = make_output(config, sizes, decoder.width, encoder, target)
-    losses = make_losses(config, sizes.target, encoder.width)
+    losses = make_losses(config, sizes.target, encoder.width, decoder)
+    if config.source_count > 1:
+        readers = make_readers(config, sizes, source, target, encoder)
+        return SeveralSources(readers, target, decoder, output, losses=losses)
     return EncoderDecoder(source, target, encoder, decoder, output, losses=losses)
 
 

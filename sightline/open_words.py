@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar, overload
 
+from sightline.source_texts import tokenizer_of
 from sightline.tokenizers import UNK, Tokenizer
 
 T = TypeVar("T")
@@ -56,7 +57,13 @@ class OpenTokenizer(Tokenizer):
 
 
 def opened(source: Tokenizer, target: Tokenizer, text: str) -> tuple[Tokenizer, Tokenizer]:
-    """Both vocabularies as the source sentence `text` opens them: as they are, where it has no word of its own."""
+    """Both vocabularies as the source sentence `text` opens them: as they are, where it has no word of its own.
+
+    Several sources have one vocabulary, and open it together.
+    """
+    if len(source.parts) > 1:
+        both = opened(source.parts[0], target, text)
+        return tokenizer_of([both[0]] * len(source.parts)), both[1]
     own: dict[str, int] = {}  # and what the source vocabulary has for them
     for word in source.normalise(text).split():
         if word not in own and target._word(word) == [UNK]:

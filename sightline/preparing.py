@@ -33,6 +33,7 @@ from sightline.filters import MOST_EXAMPLES, Account, Example, Filters, Verdict,
 from sightline.folder import Tokenizers, load_tokenizers, save_tokenizers, with_lexicon
 from sightline.guidance import Link, LinkFile
 from sightline.readers import Pair, TextFiles
+from sightline.source_texts import split_sources, tokenizer_of
 from sightline.survey import HeldOut, Survey, survey
 from sightline.text import train_tokenizer
 
@@ -120,8 +121,11 @@ def _with_lexicon(tokenizers: Tokenizers, config: RunConfig) -> Tokenizers:
 
 
 def _entries(tokenizers: Tokenizers) -> str:
-    source, target, joint = tokenizers.sizes.source, tokenizers.sizes.target, tokenizers.sizes.joint
-    return f"{source:,} entries for both sides" if joint else f"{source:,} source and {target:,} target entries"
+    sizes = tokenizers.sizes
+    if sizes.joint:
+        return f"{sizes.source:,} entries for both sides"
+    sources = " and ".join(f"{size:,}" for size in (sizes.source, *sizes.others))
+    return f"{sources} source and {sizes.target:,} target entries"
 
 
 class _Work:
@@ -130,13 +134,16 @@ class _Work:
     def __init__(self, config: RunConfig, longest: int, say: Say, show: bool) -> None:
         data = config.data
         self.config, self.longest, self.say, self.show = config, longest, say, show
-        self.corpora, self.validation = corpora_of(data), validation_files(data)
+        self.sources = config.model.source_count
+        self.corpora, self.validation = corpora_of(data, self.sources), validation_files(data, self.sources)
         self.held_out = HeldOut(data.held_out, config.training.seed) if self.validation is None else None
         validation = [] if self.validation is None else [self.validation]
         check_sides(config.model.has_source, *(corpus.files for corpus in self.corpora), *validation)
         self.unit = "pair" if config.model.has_source else "line"
         self.links = data.alignments
-        self.filters = Filters(longest, **data.filters.model_dump(), alone=not config.model.has_source)
+        self.filters = Filters(
+            longest, **data.filters.model_dump(), alone=not config.model.has_source, sources=self.sources
+        )
         self.filters.judge()  # so that a wrong name of a script is told at once
         for path in named_files(data):
             if path.exists() and not path.is_file() and not path.is_dir():
@@ -148,7 +155,8 @@ class _Work:
 
         def files(given: TextFiles) -> list[Any]:
             languages = given.languages if given.form == ".tmx" else None
-            return [given.form, languages, [sha256(path) for path in given.paths]]
+            several = [given.sources] if given.sources > 1 else []
+            return [given.form, languages, [sha256(path) for path in given.paths], *several]
 
         return {
             "corpora": [files(corpus.files) for corpus in self.corpora],
@@ -198,16 +206,21 @@ class _Work:
         vocabulary = sizes.choose_vocabulary(text, self.survey.training_words())
         self.say(f"learning the tokenizer from {self.survey.count(Verdict.TRAIN):,} {self.unit}s")
 
+        count = self.sources
+
         def sentences(*sides: int) -> Iterator[str]:
-            return (pair[side] for _, _, pair, verdict in self.read() if verdict == Verdict.TRAIN for side in sides)
+            for _, _, pair, verdict in self.read():
+                if verdict == Verdict.TRAIN:
+                    texts = (*split_sources(pair.source, count), pair.target)
+                    yield from (texts[side] for side in sides)
 
         if text.joint:
-            sides = (0, 1) if self.config.model.has_source else (1,)
+            sides = range(count + 1) if self.config.model.has_source else (count,)
             joint = train_tokenizer(sentences(*sides), text, vocabulary)
-            tokenizers = Tokenizers(joint, joint)
+            tokenizers = Tokenizers(tokenizer_of([joint] * count), joint)
         else:
-            source, target = (train_tokenizer(sentences(side), text, vocabulary) for side in (0, 1))
-            tokenizers = Tokenizers(source, target)
+            *sources, target = (train_tokenizer(sentences(side), text, vocabulary) for side in range(count + 1))
+            tokenizers = Tokenizers(tokenizer_of(sources), target)
         save_tokenizers(folder, tokenizers)
         return {}
 
@@ -308,6 +321,7 @@ class _Work:
                 vocabularies,
                 Origins(files, tuple(np.cumsum([0, *counts]).tolist())),
                 self.longest if linked else None,
+                self.sources,
             )
             for name, files, counts, linked in zip(
                 PARTS, (training, validation), facts["counts"], self.linked, strict=True
@@ -316,12 +330,14 @@ class _Work:
         with open(entry.folder / TEXTS, encoding="utf-8") as lines:
             first = [Pair(*json.loads(line)) for line in islice(lines, texts)]
         entry.release()
+        learnt_from, validated_with = self._accounts(facts, (len(train), len(valid)), (training, validation))
         return Prepared(
             tokenizers,
             train,
             valid,
             first,
-            *self._accounts(facts, (len(train), len(valid)), (training, validation)),
+            learnt_from,
+            validated_with,
             _digest(
                 "".join(
                     entry.digests[name]

@@ -72,6 +72,9 @@ ENCODER = ("kind", "width", "layers", "bidirectional", "reverse", "kernel", "hea
 WITH_SOURCE = ("seq2seq", "bahdanau", "luong", "transformer")
 ONLY_IN = {
     **{f"encoder.{key}": WITH_SOURCE for key in ENCODER},
+    "sources.encoder": WITH_SOURCE,
+    "sources.start": ("seq2seq", "bahdanau", "luong"),
+    "sources.context": ("bahdanau", "luong", "transformer"),
     "attention.score": ("bahdanau", "luong"),
     "attention.choice": ("bahdanau", "luong"),
     "attention.span": ("bahdanau", "luong"),
@@ -83,6 +86,7 @@ ONLY_IN = {
     "penalties.one_look_each": ("bahdanau", "luong"),
     "penalties.certainty": ("bahdanau", "luong"),
     "penalties.fertility": ("bahdanau", "luong"),
+    "penalties.coverage_left": ("bahdanau", "luong"),
     "guided.weight": ("bahdanau", "luong", "transformer"),
     "guided.layer": ("transformer",),
     "guided.head": ("transformer",),

@@ -13,6 +13,7 @@ from sightline.errors import SightlineError
 from sightline.failures import Expectations, detect, mean_log_prob
 from sightline.forced import has_step_weights
 from sightline.hypothesis import Request, SearchOptions
+from sightline.source_texts import longest_part
 from sightline.translation import Translation
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def with_retries(
     cannot be compared.
     """
     again = again or _again(translator, translations)
-    looked = [replace(one, flags=detect(one, expectations)) for one in translations]
+    looked = [one.changed(flags=detect(one, expectations)) for one in translations]
     groups: dict[SearchOptions, list[int]] = {}
     for place, one in enumerate(looked):
         settings = safer(translator, one, options, requests[place] if requests else Request()) if one.flags else None
@@ -53,15 +54,15 @@ def with_retries(
             groups.setdefault(settings, []).append(place)
     for settings, places in groups.items():
         for place, second in zip(places, again(places, settings), strict=True):
-            looked[place] = better(looked[place], replace(second, flags=detect(second, expectations)))
+            looked[place] = better(looked[place], second.changed(flags=detect(second, expectations)))
     return looked
 
 
 def better(first: Translation, second: Translation) -> Translation:
     """The better of two attempts at one source, with the other one beside it."""
     if _rank(second) > _rank(first):
-        return replace(second, first=first)
-    return replace(first, retry=second)
+        return second.changed(first=first)
+    return first.changed(retry=second)
 
 
 def _rank(one: Translation) -> tuple[int, float]:
@@ -83,7 +84,7 @@ def safer(
         letters = translator.config.text.tokenizer == "char"
         settings = replace(settings, no_repeat=options.no_repeat or (NO_REPEAT_LETTERS if letters else NO_REPEAT))
     if names & MISSING:
-        half = len(translator.files.tokenizers.source.encode(one.source)) // 2
+        half = longest_part(translator.files.tokenizers.source.encode(one.source)) // 2
         least = max(options.min_length, half, len(one.tokens) + 1)
         settings = replace(settings, min_length=min(least, options.max_length or least))
         if has_step_weights(translator.config.model) and not options.coverage_penalty:

@@ -17,11 +17,15 @@ def given_only(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def data_files(
-    part: str, source: Path | None, target: Path | None, pairs: Path | None, text: Path | None = None
+    part: str, source: Sequence[Path] | None, target: Path | None, pairs: Path | None, text: Path | None = None
 ) -> dict[str, Any]:
     """Keys of the data section; one kind of file on the command line takes the place of the others in a config."""
-    values = given_only({"source": source, "target": target, "pairs": pairs, "text": text})
-    names: dict[str, Any] = {f"{part}{name}": str(path) for name, path in values.items()}
+    sources = [str(path) for path in source or ()]
+    values: dict[str, Any] = given_only({"target": target, "pairs": pairs, "text": text})
+    values = {name: str(path) for name, path in values.items()}
+    if sources:
+        values["source"] = sources if len(sources) > 1 else sources[0]
+    names = {f"{part}{name}": value for name, value in values.items()}
     for kind in (("source", "target"), ("pairs",), ("text",)):
         if values and not any(name in values for name in kind):
             names |= {f"{part}{name}": None for name in kind}
@@ -49,9 +53,9 @@ def limits(
 def training_files(
     sources: list[Path], targets: list[Path], pairs: list[Path], texts: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """The same for the training text, of which there may be several corpora."""
-    if max(len(sources), len(targets), len(pairs), len(texts)) <= 1:
-        names = data_files("", *(one[0] if one else None for one in (sources, targets, pairs, texts)))
+    """The same for the training text, of which there may be several corpora; several sources of one target are one."""
+    if max(len(targets), len(pairs), len(texts)) <= 1 and (len(sources) <= 1 or targets):
+        names = data_files("", sources, *(one[0] if one else None for one in (targets, pairs, texts)))
         return {**names, "corpora": []} if names else {}
     if texts and (sources or targets or pairs):
         raise SightlineError("give either --text, for a language model, or pairs, not both")
@@ -60,7 +64,10 @@ def training_files(
             "give either --source and --target or --pairs, not both; a config's data.corpora may mix them"
         )
     if len(sources) != len(targets):
-        raise SightlineError(f"{len(sources)} --source and {len(targets)} --target: give as many of each")
+        raise SightlineError(
+            f"{len(sources)} --source and {len(targets)} --target: give as many of each, or several sources of one "
+            "target; several corpora of several sources go into a config's data.corpora"
+        )
     corpora = [{"pairs": str(path)} for path in pairs] + [{"text": str(path)} for path in texts]
     corpora += [{"source": str(one), "target": str(other)} for one, other in zip(sources, targets, strict=True)]
     return {"source": None, "target": None, "pairs": None, "text": None, "corpora": corpora}

@@ -17,6 +17,7 @@ from sightline.files import read_lines
 from sightline.hypothesis import SearchOptions
 from sightline.limits import most_tokens
 from sightline.readers import TextFiles
+from sightline.source_texts import joined, source_names
 from sightline.text import EOS
 from sightline.translator import Translator
 
@@ -144,7 +145,7 @@ def read_candidates(files: TextFiles, contrastive: Path | None = None) -> Iterat
     Refuses files without a line, and those whose numbers of lines differ.
     """
     if files.form == ".tsv" and contrastive is None:
-        lines = _read_columns(files.paths[0])
+        lines = _read_columns(files.paths[0], files.sources)
     else:
         lines = (Line(number, pair.source, (pair.target,)) for number, pair in files.read())
     if contrastive is not None:
@@ -157,20 +158,20 @@ def read_candidates(files: TextFiles, contrastive: Path | None = None) -> Iterat
         raise SightlineError(f"{files.paths[0]}: the file is empty")
 
 
-def _read_columns(path: Path) -> Iterator[Line]:
-    """Two columns, or three: the first line decides."""
+def _read_columns(path: Path, sources: int) -> Iterator[Line]:
+    """So many sources and a target, or two: the first line decides."""
     width = 0
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t")
-        width = width or (3 if len(columns) == 3 else 2)
+        width = width or sources + (2 if len(columns) == sources + 2 else 1)
         if len(columns) != width:
             found = "an empty line" if not line else f"{len(columns)} column{'s' * (len(columns) != 1)}"
+            names = [*source_names(sources), *COLUMNS[1:]]
             raise SightlineError(
                 f"{path}, line {number}: expected {width} columns with tabs between them, "
-                f"{', '.join(COLUMNS[:width])}; found {found}"
+                f"{', '.join(names[:width])}; found {found}"
             )
-        source, *targets = columns
-        yield Line(number, source, tuple(targets))
+        yield Line(number, joined(columns[:sources]), tuple(columns[sources:]))
 
 
 def _with_second(lines: Iterator[Line], path: Path) -> Iterator[Line]:

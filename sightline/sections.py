@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Files = Path | Annotated[list[Path], Field(min_length=1)] | None
 
 
 class Section(BaseModel):
@@ -24,7 +26,7 @@ class CorpusConfig(Section):
     """One of several corpora."""
 
     name: str | None = Field(None, description="what to call it; null: its file's name")
-    source: Path | None = Field(None, description="source side, one sentence a line")
+    source: Files = Field(None, description="source side, one sentence a line; a list for several sources")
     target: Path | None = Field(None, description="target side")
     pairs: Path | None = Field(None, description="or one file of pairs")
     text: Path | None = Field(None, description="lm: a file of text")
@@ -45,7 +47,9 @@ class FiltersConfig(Section):
 class DataConfig(Section):
     """Where the examples come from and how they are batched."""
 
-    source: Path | None = Field(None, description="source side of the training text, one sentence a line")
+    source: Files = Field(
+        None, description="source side of the training text, one sentence a line; a list of files for several sources"
+    )
     target: Path | None = Field(None, description="target side, line by line the same length")
     pairs: Path | None = Field(
         None, description="or one file of pairs: .tsv, .csv, .jsonl, .parquet or .tmx (text also .gz, .zst)"
@@ -63,9 +67,11 @@ class DataConfig(Section):
     align_with: Literal["eflomal"] | None = Field(
         None, description="or the aligner that makes them when the run begins (extra: eflomal)"
     )
-    source_language: str | None = Field(None, description="which language of a .tmx file is the source, such as en")
+    source_language: str | None = Field(
+        None, description="the source's, such as en: of a .tmx file, and to split sentences by"
+    )
     target_language: str | None = Field(None, description="which one is the target")
-    valid_source: Path | None = Field(None, description="source side of the validation text")
+    valid_source: Files = Field(None, description="source side of the validation text")
     valid_target: Path | None = Field(None, description="target side of the validation text")
     valid_pairs: Path | None = Field(None, description="or one file of validation pairs")
     valid_text: Path | None = Field(None, description="lm: validation text")

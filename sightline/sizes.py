@@ -103,6 +103,8 @@ def _fill_model(model: ModelConfig, width: int, layers: int, feedforward: int, r
         encoder = {"layers": layers, "heads": heads, "feedforward": feedforward}
     elif model.encoder.kind == "convolution":
         encoder = {"layers": 4, "width": embedding if transformer else recurrent}
+    elif model.encoder.kind == "hops":
+        encoder = {"width": embedding}
     elif model.encoder.kind != "positions":
         directions = 1 + model.encoder.bidirectional
         # The memory is as wide as the decoder's queries, so that every score function fits.
@@ -122,7 +124,7 @@ def _queries(model: ModelConfig, recurrent: int) -> int:
     """The width of a recurrent decoder: as given, or such that it fits a given encoder or a memory of embeddings."""
     if model.decoder.width is not None:
         return model.decoder.width
-    if model.encoder.kind in ("transformer", "positions"):
+    if model.encoder.kind in ("transformer", "positions", "hops"):
         return model.embedding or 256
     if model.encoder.width is not None:
         directions = 1 + model.encoder.bidirectional if model.encoder.kind != "convolution" else 1

@@ -19,6 +19,7 @@ from sightline.files import Watch, ignore
 from sightline.filters import Account, Filters, Verdict
 from sightline.holdout import Keys, hold_out, key, repeated
 from sightline.sizes import choose_held_out
+from sightline.source_texts import split_sources
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def survey(
     """Reads all corpora once; with `held_out`, some of the pairs that pass are set apart for validation."""
     judge = filters.judge()
     verdicts, words = bytearray(), array("I")
-    source_keys, target_keys = array("Q"), array("Q")
+    keys = [array("Q") for _ in range(filters.sources + 1)]  # of each source, and of the target
     with_keys = filters.duplicates or held_out is not None
     for corpus in corpora:
         before = len(verdicts)
@@ -74,14 +75,13 @@ def survey(
             words.append(len(pair.source.split()) + len(pair.target.split()) if passed else 0)
             if passed and with_keys:
                 # Empty sources are no sentence that texts could share.
-                source_keys.append(key(pair.source or pair.target))
-                target_keys.append(key(pair.target))
+                for one, text in zip(keys, (*split_sources(pair.source, filters.sources), pair.target), strict=True):
+                    one.append(key(text or pair.target))
         if len(verdicts) == before:
             raise SightlineError(f"{corpus.files.paths[0]}: the file is empty")
     unit = "line" if filters.alone else "pair"
     found = Survey(np.frombuffer(verdicts, dtype=np.uint8), np.frombuffer(words, dtype=np.uint32), unit)
-    keys = [np.frombuffer(side, dtype=np.uint64) for side in (source_keys, target_keys)]
-    _settle(found, keys, filters.duplicates, held_out)
+    _settle(found, [np.frombuffer(side, dtype=np.uint64) for side in keys], filters.duplicates, held_out)
     return found
 
 
@@ -98,5 +98,5 @@ def _settle(found: Survey, keys: list[Keys], duplicates: bool, held_out: HeldOut
         return
     if len(passed) < 2:
         raise SightlineError(f"too little to train on: {found.account()}, and one must be held out for validation")
-    chosen = hold_out(keys[0], keys[1], choose_held_out(held_out.count, len(passed)), held_out.seed)
+    chosen = hold_out(keys, choose_held_out(held_out.count, len(passed)), held_out.seed)
     found.verdicts[passed[chosen]] = Verdict.VALID

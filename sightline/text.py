@@ -68,11 +68,11 @@ MOST_COPIES, MOST_COPIED = 100, 5_000  # of one sentence: copies, and characters
 
 @dataclass(frozen=True)
 class Sizes:
-    """Vocabulary sizes, and whether they are one vocabulary.
+    """Vocabulary sizes, and whether they are one vocabulary; `others` are those of further sources.
 
     For models that copy: `same` has for each source id the target id of the same name, or UNK (empty where the
     vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies. `lexicon` is for models
-    that look words up.
+    that look words up. `marker` is the source id that separates the sentences of documents.
     """
 
     source: int
@@ -81,6 +81,8 @@ class Sizes:
     same: tuple[int, ...] = ()
     open_words: bool = False
     lexicon: Lexicon | None = field(default=None, compare=False)
+    marker: int | None = None
+    others: tuple[int, ...] = ()
 
 
 def tokenizer_file(folder: Path, name: str, config: TextConfig) -> Path:
@@ -221,14 +223,16 @@ def _train_subwords(lines: list[str], symbols: list[str], config: TextConfig, vo
 
 
 def _checked_symbols(config: TextConfig) -> list[str]:
-    """The user's symbols as they look in normalised text, each once."""
+    """The user's symbols, and what separates sentences, as they look in normalised text, each once."""
     symbols: list[str] = []
-    for symbol in config.symbols:
+    marker = [] if config.sentence_marker is None else [config.sentence_marker]
+    for symbol in [*config.symbols, *marker]:
         form = normalise(symbol, config.normalization, config.lowercase)
+        key = "symbols" if symbol in config.symbols else "sentence_marker"
         if not form or " " in form or META in form:
-            raise SightlineError(f"text.symbols: {symbol!r} must be one word without white space or '{META}'")
+            raise SightlineError(f"text.{key}: {symbol!r} must be one word without white space or '{META}'")
         if form in SPECIAL_PIECES or form in BYTE_PIECES:
-            raise SightlineError(f"text.symbols: {symbol!r} is a name that the vocabulary uses itself; choose another")
+            raise SightlineError(f"text.{key}: {symbol!r} is a name that the vocabulary uses itself; choose another")
         if form not in symbols:
             symbols.append(form)
     return symbols

@@ -79,6 +79,15 @@ class Tokenizer(ABC):
         """How many entries the vocabulary has."""
         return len(self._pieces)
 
+    @property
+    def parts(self) -> tuple[Tokenizer, ...]:
+        """The tokenizers of several sources, or itself: see `sightline.source_texts`."""
+        return (self,)
+
+    def texts(self, text: str) -> list[str]:
+        """The text for each of `parts`."""
+        return [text]
+
     def normalise(self, text: str) -> str:
         """The text as this tokenizer sees it."""
         return normalise(text, self._normalization, self._lowercase)

@@ -9,29 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
-import numpy as np
-
-from sightline import links
+from sightline.bundled_models import locate
 from sightline.config import AlignmentConfig, RunConfig
 from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
-from sightline.errors import SightlineError, nearest
+from sightline.errors import SightlineError
 from sightline.folder import ModelFiles, open_files
-from sightline.forced import NO_ATTENTION, Forced, encode_pair, has_attention
-from sightline.hypothesis import Hypothesis, Request, SearchOptions
+from sightline.forced import NO_ATTENTION, Forced, has_attention, has_step_weights
+from sightline.hypothesis import Hypothesis, SearchOptions
+from sightline.later import NO_SIGHT, Found, sights, with_later
 from sightline.limits import most_tokens
+from sightline.options import LiveOptions, Options, StreamOptions
+from sightline.plan import Asked, Plan, search_options, too_long
+from sightline.sentences import preparation
+from sightline.source_texts import check_count, joined_line
 from sightline.streams import text_parts
-from sightline.text import EOS
-from sightline.translation import Translation, nothing
-from sightline.wishes import NAMES, Wishes, no_room, read_wishes
+from sightline.translation import Translation
+from sightline.wishes import PER_LINE, Wishes, read_wishes
 
-CHOOSE_HEAD = (
-    "choose a head of the model (`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best by given "
-    "links; or set layer and head under alignment in its config.yaml) and export it again"
-)
-NO_HEAD = f"this export has no alignment to show, since its model had no head chosen: {CHOOSE_HEAD}"
 NO_SOURCE = (
     "a language model has nothing to translate: `sightline generate` writes with it, and `sightline evaluate --text` "
     "and `sightline score --text` tell how probable a text is"
@@ -41,12 +38,19 @@ NO_SOURCE = (
 LINES_AT_ONCE, LINES_OF_LIST = 2_000, 20_000
 
 
+Line = str | tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where lines come from: a file's name, and the number of the first."""
 
     name: str
     first: int
+
+    def error(self, number: int, reason: Exception) -> SightlineError:
+        """What is wrong with line `number`, told with where it is."""
+        return SightlineError(f"{self.name}, line {number}: {reason}")
 
 
 class Translator:
@@ -66,46 +70,84 @@ class Translator:
         return self.files.path.resolve().name
 
     @overload
-    def translate(self, text: str, **options: Any) -> Translation: ...
+    def translate(self, text: str, **options: Unpack[Options]) -> Translation: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, text: Sequence[str], **options: Any) -> list[Translation]: ...
-    def translate(self, text: str | Sequence[str], **options: Any) -> Translation | list[Translation]:
+    def translate(self, text: Sequence[Line], **options: Unpack[Options]) -> list[Translation]: ...
+    def translate(self, text: str | Sequence[Line], **options: Unpack[Options]) -> Translation | list[Translation]:
         """Translates one sentence, or several at once.
 
-        Options: `align` (True: word links and attention weights too), `token_scores` (True), all of `SearchOptions`
-        (`strategy`, `beam`, `n_best`, `samples`, `no_repeat` …) and of `Wishes` (`prefix`, `glossary`, `forbid` …).
-        """
-        options = {"align": True, "token_scores": True, **options}
-        if isinstance(text, str):
-            return next(self.stream([text], **options))
-        return list(self.stream(text, **options))
+        The sources of a model that reads several are a tuple, or one line with tabs between them.
 
-    def live(self, text: str, **options: Any) -> Iterator[str]:
+        Text and tokens are there when it returns. Scores and alignments, which may take another pass and torch, are
+        worked out when they are first looked at, unless `align` or `token_scores` say otherwise. `Options` tells of all
+        options.
+        """
+        lines: Sequence[Line] = [text] if isinstance(text, str) else text
+        plan = self.plan(**options)
+        plan.check_count(len(lines))
+        found = list(self.streamed(lines, plan))
+        return found[0] if isinstance(text, str) else found
+
+    def live(self, text: Line, **options: Unpack[LiveOptions]) -> Iterator[str]:
         """The translation of one sentence as it is made: parts of its text, each as soon as it is certain.
 
-        Greedy search and one sample are certain of every token; a beam of what its hypotheses agree on. Options are
-        those of `translate`, but for what needs the whole.
+        Greedy search and one sample are certain of every token; a beam of what its hypotheses agree on. What needs the
+        whole, or the text of several translations, is refused, and so is an engine that cannot stop half-way.
         """
-        wishes, rest = read_wishes(options)
-        task = self._task(wishes, rest, align=False, token_scores=False)
-        encoded, failure = self._encode([text], _Place("text", 1))
-        if failure is not None:
-            raise failure
-        if len(encoded[0]) == 1:
-            return
-        (request,) = self._requests([(1, text, encoded[0])], wishes, task, "text")
-        parts = self.engines.inside().live(encoded[0], replace(task, requests=(request,)))
-        yield from text_parts(self.files.tokenizers.opened(text).target, parts)
+        return self.shown(joined_line(text), self.live_plan(**options))
+
+    def live_plan(self, **options: Any) -> Plan:
+        """What `live` is asked for, checked: for `shown`, which may have many lines to show."""
+        plan = self.plan(align=False, token_scores=False, **options)
+        search, wishes = plan.task.options, plan.wishes
+        wrong = {
+            "strategy mbr": search.strategy == "mbr",
+            "several samples": search.samples > 1,
+            f"groups={search.groups}": search.groups > 1,
+            f"n_best={search.n_best}": search.n_best > 1,
+            "check": wishes.check,
+            "retry": wishes.retry,
+        }
+        named = next((name for name, asked in wrong.items() if asked), None)
+        if named is not None:
+            raise SightlineError(
+                f"a translation cannot be shown while it is made with {named}: that needs the whole of it, or several"
+            )
+        self.engines.check_live()
+        return plan
+
+    def shown(self, line: str, plan: Plan, number: int = 1, name: str = "text") -> Iterator[str]:
+        """Parts of the translation of line `number` of what is called `name`, as they become certain."""
+        try:
+            asked = plan.read(line, number)
+        except SightlineError as error:
+            raise _Place(name, 1).error(number, error) from None
+        return self._shown_parts(asked, plan) if asked.parts else self._shown(asked, plan)
+
+    def _shown(self, asked: Asked, plan: Plan) -> Iterator[str]:
+        if asked.holds_nothing:
+            return iter(())
+        parts = self.engines.inside().live(asked.ids, plan.told([asked]))
+        return text_parts(self.files.tokenizers.opened(asked.line).target, parts)
+
+    def _shown_parts(self, asked: Asked, plan: Plan) -> Iterator[str]:
+        begun = False
+        for part, own in asked.parts:
+            # A part of which nothing comes has no space before it either.
+            gap = part.gap if begun else ""
+            for shown in [part.text] if own is None else self._shown(own, plan):
+                yield gap + (shown.upper() if part.large else shown)
+                begun, gap = True, ""
 
     def stream(
         self,
-        lines: Iterable[str],
-        align: bool = False,
+        lines: Iterable[Line],
+        align: bool | None = False,
         name: str = "input",
         first: int = 1,
         watch: Watch = lambda count: None,
-        token_scores: bool = False,
-        **options: Any,
+        token_scores: bool | None = False,
+        **options: Unpack[StreamOptions],
     ) -> Iterator[Translation]:
         """Translates lines as they come, in their order.
 
@@ -114,28 +156,112 @@ class Translator:
         tell of a line by `name` and by its number, counted from `first`; the lines before it come out. `watch` is told,
         batch by batch, how many lines more are done.
         """
+        plan = self.plan(align=align, token_scores=token_scores, **options)
+        return self.streamed(lines, plan, name, first, watch)
+
+    def plan(self, **options: Unpack[Options]) -> Plan:
+        """What options ask for, read and checked: for `streamed` and `translated`, again and again."""
+        align, token_scores = options.pop("align", None), options.pop("token_scores", None)
+        self.check_source()
         wishes, rest = read_wishes(options)
-        task = self._task(wishes, rest, align, token_scores)
-        for chunk in _chunks(lines, LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
-            yield from self._chunk(chunk, wishes, task, _Place(name, first), watch)
-            first += len(chunk)
+        chosen = search_options(self.config, rest)
+        wishes.check_options(chosen)
+        if chosen.coverage_penalty and not has_step_weights(self.config.model):
+            raise SightlineError("coverage_penalty needs attention weights and this model gives none: set it to 0")
+        if not self.files.tokenizers.open:
+            wishes.check_spelling(self.files.tokenizers.target)
+        forbidden = wishes.forbidden(self.files.tokenizers.target)
+        if forbidden:
+            chosen = replace(chosen, forbidden=(*chosen.forbidden, *forbidden))
+        scores = token_scores or wishes.checks or (token_scores is None and chosen.n_best > 1)
+        # Some checks read attention; where an engine gives it with its search, that costs nothing.
+        looks = bool(align) or (wishes.checks and has_attention(self.config.model))
+        task = Task(chosen, self.config.alignment, align=looks, token_scores=bool(scores))
+        told = _for_engine(task)
+        # Another engine may do for the lines that ask for something; if there is none, better now than in their midst.
+        self.engines.for_task(told if len(self.engines.names()) > 1 else replace(told, requests=(wishes.most,)))
+        most, _ = self._most_tokens()
+        lists = tuple(name for name in PER_LINE if options.get(name) is not None)
+        encode = self.files.tokenizers.source.encode
+        prepared = preparation(self.config, most, lambda text: len(encode(text)))
+        return Plan(self.files.tokenizers, wishes, task, most, align, token_scores, lists, preparation=prepared)
+
+    def streamed(
+        self,
+        lines: Iterable[Line],
+        plan: Plan,
+        name: str = "input",
+        first: int = 1,
+        watch: Watch = lambda count: None,
+    ) -> Iterator[Translation]:
+        """Like `stream`, with a plan that was made before."""
+        place = _Place(name, first)
+        number = first
+        for chunk in _chunks(map(joined_line, lines), LINES_OF_LIST if isinstance(lines, Sequence) else LINES_AT_ONCE):
+            asked: list[Asked] = []
+            failure: SightlineError | None = None
+            for line in chunk:
+                try:
+                    asked.append(plan.read(line, number))
+                except SightlineError as error:
+                    failure = place.error(number, error)
+                    break
+                number += 1
+            yield from self.translated(asked, plan, watch)
+            if failure is not None:
+                raise failure
+
+    def read(self, lines: Sequence[str], plan: Plan, name: str) -> list[Asked]:
+        """All of a file's lines, for `translated`; the first that cannot be translated is an error."""
+        place = _Place(name, 1)
+        found = []
+        for number, line in enumerate(lines, 1):
+            try:
+                found.append(plan.read(line, number))
+            except SightlineError as error:
+                raise place.error(number, error) from None
+        return found
+
+    def translated(
+        self, asked: Sequence[Asked], plan: Plan, watch: Watch = lambda count: None
+    ) -> Iterator[Translation]:
+        """Translations of lines that were read by the plan, in their order."""
+        every = [part for one in asked for part in one.every]
+        if len(every) != len(asked):
+            from sightline.whole_lines import spread
+
+            watch = spread(watch, len(asked), len(every))
+        full = [one for one in every if not one.holds_nothing]
+        watch(len(every) - len(full))
+        made = self._made(full, plan, plan.told(full), watch)
+        if plan.wishes.checks:
+            made = self._checked(made, full, plan)
+        rest = iter(made)
+        done = (plan.nothing(one.line) if one.holds_nothing else next(rest) for one in every)
+        for one in asked:
+            yield self._joined(one, plan, done) if one.parts else next(done)
+
+    def _joined(self, asked: Asked, plan: Plan, done: Iterator[Translation]) -> Translation:
+        """The translation of a line of several parts, of which the next ones are."""
+        from sightline.whole_lines import joined
+
+        parts = [part for part, _ in asked.parts]
+        found = [None if own is None else next(done) for _, own in asked.parts]
+        return joined(parts, found, self.files.tokenizers, plan.nothing(asked.line))
 
     def check_lines(self, lines: Sequence[str], name: str) -> None:
-        """Refuses source lines that are too long, by their file and number."""
-        self.check_pairs([(line, "") for line in lines], name, "")
+        """Refuses source lines that are too long, by their file and number; none is where sentences are split."""
+        if not self.config.search.split_sentences:
+            self.check_pairs([(line, "") for line in lines], name, "")
 
     def check_pairs(self, pairs: Sequence[tuple[str, str]], source_name: str, target_name: str, first: int = 1) -> None:
         """Refuses lines that are too long, by their file and number, counted from `first`."""
         most_source, most_target = self._most_tokens()
         tokenizers = self.files.tokenizers
         for number, (source, target) in enumerate(pairs, first):
+            check_count(source, self.config.model.source_count, f"{source_name}, line {number}")
             _check_length(tokenizers.source.encode(source), most_source, f"{source_name}, line {number}")
             _check_length(tokenizers.target.encode(target), most_target, f"{target_name}, line {number}")
-
-    def refusal(self, line: str) -> str | None:
-        """Why a source line cannot be translated: it is too long. None when it can."""
-        most, _ = self._most_tokens()
-        return _too_long(self.files.tokenizers.source.encode(line), most)
 
     def check_source(self) -> None:
         """Refuses a model that reads no source."""
@@ -146,8 +272,6 @@ class Translator:
         """Refuses a model that has no alignment to show."""
         if not has_attention(self.config.model):
             raise SightlineError(f"{self.files.path}: {NO_ATTENTION}")
-        if not self.engines.aligns(self.config.alignment):
-            raise SightlineError(f"{self.files.path}: {NO_HEAD}")
 
     def force(self, pairs: Sequence[tuple[str, str | list[int]]]) -> list[Forced]:
         """What the model sees of pairs whose targets are given, as text or as ids: all its layers and heads."""
@@ -163,117 +287,65 @@ class Translator:
         source, target = most_tokens(self.config.model)
         return min(source, self.config.search.max_source), min(target, self.config.search.max_source)
 
-    def _task(self, wishes: Wishes, options: dict[str, Any], align: bool, token_scores: bool) -> Task:
-        """What an engine is told for every line; an engine must be able to do it."""
-        self.check_source()
-        chosen = search_options(self.config, options)
-        forbidden = wishes.forbidden(self.files.tokenizers.target)
-        if forbidden:
-            chosen = replace(chosen, forbidden=(*chosen.forbidden, *forbidden))
-        if wishes.glossary and chosen.sampled:
-            raise SightlineError("a glossary needs beam search: sampling cannot promise its terms")
-        task = Task(chosen, self.config.alignment, align=align, token_scores=token_scores or wishes.checks)
-        told = _for_engine(task)
-        # Another engine may do for the lines that ask for something; if there is none, better now than in their midst.
-        self.engines.for_task(told if len(self.engines.names()) > 1 else replace(told, requests=(wishes.most,)))
-        return task
-
-    def _chunk(
-        self, lines: list[str], wishes: Wishes, task: Task, place: _Place, watch: Watch
-    ) -> Iterator[Translation]:
-        encoded, failure = self._encode(lines, place)
-        # A line that holds nothing is nothing in any language.
-        full = [index for index, ids in enumerate(encoded) if len(ids) > 1]
-        watch(len(encoded) - len(full))
-        work = [(lines[index], encoded[index]) for index in full]
-        requests: tuple[Request, ...] = ()
-        if wishes.of_sentences:
-            asked = [(place.first + index, lines[index], encoded[index]) for index in full]
-            requests = self._requests(asked, wishes, task, place.name)
-        made = self._made(work, wishes, replace(task, requests=requests), watch)
-        if wishes.checks:
-            made = self._checked(made, work, wishes, replace(task, requests=requests))
-        done = dict(zip(full, made, strict=True))
-        # All lines' records have the same fields, also of those without a word.
-        fields: dict[str, Any] = {"flags": []} if wishes.checks else {}
-        fields |= {"terms": []} if wishes.glossary else {}
-        for index in range(len(encoded)):
-            yield done.get(index) or replace(nothing(lines[index], task.align), **fields)
-        if failure is not None:
-            raise failure
-
-    def _requests(
-        self, asked: Sequence[tuple[int, str, list[int]]], wishes: Wishes, task: Task, name: str
-    ) -> tuple[Request, ...]:
-        """What lines, given by their numbers, texts and ids, are asked for; each must have room in its translation."""
-        requests = []
-        for number, line, ids in asked:
-            tokenizer = self.files.tokenizers.opened(line).target
-            request = wishes.request(line, number, tokenizer)
-            reason = no_room(request, task.options, len(ids), tokenizer)
-            if reason is not None:
-                raise SightlineError(f"{name}, line {number}: {reason}")
-            requests.append(request)
-        return tuple(requests)
-
-    def _made(
-        self, work: Sequence[tuple[str, list[int]]], wishes: Wishes, task: Task, watch: Watch
-    ) -> list[Translation]:
-        """Translations of lines and their ids, in their order."""
-        told = _for_engine(task)
-        found = self.engines.search([ids for _, ids in work], told, watch)
-        kept: list[list[tuple[Translation, Hypothesis]]] = []
-        for (line, _), hypotheses in zip(work, found, strict=True):
-            every = [(self._translation(line, hypothesis, wishes), hypothesis) for hypothesis in hypotheses]
+    def _made(self, work: Sequence[Asked], plan: Plan, task: Task, watch: Watch) -> list[Translation]:
+        """Translations of lines that hold something, in their order."""
+        found = self.engines.search([one.ids for one in work], _for_engine(task), watch)
+        kept: list[list[Found]] = []
+        for asked, hypotheses in zip(work, found, strict=True):
+            every = [(self._translation(asked, hypothesis, plan.wishes), hypothesis) for hypothesis in hypotheses]
             if task.options.strategy == "mbr":
-                order = wishes.ranked(hypotheses, [one.text for one, _ in every], task.options.sampled)
+                order = plan.wishes.ranked(hypotheses, [one.text for one, _ in every], task.options.sampled)
                 every = [every[place] for place in order[: task.options.n_best]]
             kept.append(every)
         flat = [pair for every in kept for pair in every]
-        rest = iter(self._aligned(flat) if task.align else [one for one, _ in flat])
+        later = with_later(self, flat, task.options, plan.align is None, plan.token_scores is None)
+        if plan.align:
+            seen = sights(self, flat)
+            later = [one.changed(**sight._asdict()) for one, sight in zip(later, seen, strict=True)]
+        elif plan.wishes.checks:
+            later = self._best_seen(later, kept)
+        rest = iter(later)
         result = []
         for every in kept:
             best, *others = [next(rest) for _ in every]
-            result.append(replace(best, others=others) if others else best)
+            result.append(best.changed(others=others) if others else best)
         return result
 
-    def _checked(
-        self, made: list[Translation], work: list[tuple[str, list[int]]], wishes: Wishes, task: Task
-    ) -> list[Translation]:
+    def _best_seen(self, every: list[Translation], kept: Sequence[Sequence[Found]]) -> list[Translation]:
+        """The translations, of which the best of each line have what checks look at: words and weights."""
+        firsts, place = [], 0
+        for found in kept:
+            firsts.append(place)
+            place += len(found)
+        seen = sights(self, [found[0] for found in kept])
+        result = list(every)
+        for first, sight in zip(firsts, seen, strict=True):
+            result[first] = result[first].changed(**sight._asdict())
+        return result
+
+    def _checked(self, made: list[Translation], work: Sequence[Asked], plan: Plan) -> list[Translation]:
         """The translations with the signs that they are bad; with `retry`, the better of two attempts at those."""
         from sightline import expectations
         from sightline.failures import detect
         from sightline.retries import with_retries
 
         expected = expectations.load(self.files.path)
-        if not wishes.retry:
-            return [replace(one, flags=detect(one, expected)) for one in made]
+        if not plan.wishes.retry:
+            return [_only_asked(one.changed(flags=detect(one, expected)), plan) for one in made]
 
         def again(places: Sequence[int], settings: SearchOptions) -> list[Translation]:
-            requests = tuple(task.requests[place] for place in places) if task.requests else ()
-            part = replace(task, options=settings, requests=requests)
-            return self._made([work[place] for place in places], wishes, part, lambda count: None)
+            part = [work[place] for place in places]
+            return self._made(part, plan, replace(plan.told(part), options=settings), lambda count: None)
 
-        return with_retries(self, made, task.options, expected, again, task.requests)
+        requests = plan.told(work).requests
+        found = with_retries(self, made, plan.task.options, expected, again, requests)
+        return [_only_asked(one, plan) for one in found]
 
-    def _encode(self, lines: list[str], place: _Place) -> tuple[list[list[int]], SightlineError | None]:
-        """Ids with their end symbols of the lines before the first that is too long, and what is wrong with that."""
-        most, _ = self._most_tokens()
-        encoded: list[list[int]] = []
-        for number, line in enumerate(lines, place.first):
-            ids = self.files.tokenizers.opened(line).source.encode(line)
-            try:
-                _check_length(ids, most, f"{place.name}, line {number}")
-            except SightlineError as error:
-                return encoded, error
-            encoded.append([*ids, EOS])
-        return encoded, None
-
-    def _translation(self, line: str, hypothesis: Hypothesis, wishes: Wishes) -> Translation:
-        tokenizer = self.files.tokenizers.opened(line).target
+    def _translation(self, asked: Asked, hypothesis: Hypothesis, wishes: Wishes) -> Translation:
+        tokenizer = self.files.tokenizers.opened(asked.line).target
         text = tokenizer.decode(hypothesis.tokens)
         return Translation(
-            source=line,
+            source=asked.line,
             text=text,
             score=hypothesis.score,
             log_prob=hypothesis.log_prob,
@@ -281,42 +353,8 @@ class Translator:
             tokens=tokenizer.names(hypothesis.tokens),
             token_log_probs=hypothesis.token_log_probs,
             finished=hypothesis.finished,
-            terms=wishes.glossary.honoured(line, text, tokenizer) if wishes.glossary else None,
+            **wishes.outcomes(asked.line, asked.place, text, tokenizer),
         )
-
-    def _aligned(self, found: list[tuple[Translation, Hypothesis]]) -> list[Translation]:
-        """The same translations with word links: from the weights that came with the search, else by a forced pass."""
-        if all(hypothesis.weights is not None for _, hypothesis in found):
-            seen = [self._seen(one, hypothesis) for one, hypothesis in found]
-            alignment = AlignmentConfig(layer=0, head=0, reading=self.config.alignment.reading)
-        elif not self.engines.aligns(self.config.alignment):
-            return [one for one, _ in found]
-        else:
-            seen = self.force([(one.source, one.ids) for one, _ in found])
-            alignment = self.config.alignment
-        result = []
-        for (one, _), forced in zip(found, seen, strict=True):
-            pairs = forced.word_links(alignment)
-            result.append(
-                replace(
-                    one,
-                    words=forced.target_words,
-                    source_words=forced.source_words,
-                    links=None if pairs is None else sorted(pairs),
-                    weights=forced.word_weights(alignment),
-                )
-            )
-        return result
-
-    def _seen(self, one: Translation, hypothesis: Hypothesis) -> Forced:
-        """What a search saw, as a model of one layer with one head."""
-        assert hypothesis.weights is not None
-        pair = encode_pair(self.files.tokenizers, one.source, one.ids)
-        rows = np.zeros((len(pair.target), len(pair.source)))
-        # A translation that was cut has no row for its end.
-        rows[: len(hypothesis.weights)] = hypothesis.weights
-        sentence = links.Sentence([rows[None]], pair.target_owners, pair.source_owners)
-        return Forced(pair.source_words, pair.target_words, sentence, hypothesis.token_log_probs)
 
 
 def load(
@@ -325,15 +363,20 @@ def load(
     engine: str = AUTO,
     compute: str | None = None,
     shortlist: bool = True,
+    split: bool | None = None,
 ) -> Translator:
-    """Loads a model folder.
+    """Loads a model folder, or a model that comes with Sightline by its name.
 
     `device` is torch's name for one (default: a GPU if there is one). `engine` is the name of an engine, or "auto":
     the fastest that can do what it is asked. `compute` is the type to compute in (default: float32, or what an
     export was quantised to): int8 is faster and nearly as good. `shortlist`: whether to use the lexical shortlist
-    that an export may have.
+    that an export may have. `split`: whether to translate the sentences of a line one by one (default: as the model's
+    configuration says).
     """
-    files = open_files(Path(folder))
+    files = open_files(locate(folder))
+    if split is not None:
+        search = files.config.search.model_copy(update={"split_sentences": split})
+        files = replace(files, config=files.config.model_copy(update={"search": search}))
     engines = Engines(files, engine, device, compute, shortlist)
     engines.first()
     return Translator(files, engines)
@@ -347,38 +390,19 @@ def _for_engine(task: Task) -> Task:
     return replace(task, options=replace(options, strategy="beam", n_best=options.beam))
 
 
-def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
-    """The search section with the caller's options on top, and no longer than the model's parts can write."""
-    fields = SearchOptions.__dataclass_fields__
-    for name in options:
-        if name not in fields:
-            raise SightlineError(
-                f"unknown option '{name}' for translating; {nearest(name, ['align', *fields, *NAMES])}"
-            )
-    chosen = {name: value for name, value in config.search.model_dump().items() if name in fields}
-    chosen |= {name: value for name, value in options.items() if value is not None}
-    strategy = chosen.get("strategy")
-    if strategy == "greedy":
-        SearchOptions(**chosen)  # tells what greedy search cannot do by its own name
-        # The rest is the same by another name, which every engine knows.
-        chosen |= {"strategy": "beam", "beam": 1}
-    elif strategy in (None, "beam", "mbr") and 1 <= chosen["beam"] < chosen.get("n_best", 1):
-        chosen["beam"] = chosen["n_best"]
-    _, most = most_tokens(config.model)
-    chosen["max_length"] = min(most, chosen.get("max_length", most))
-    return SearchOptions(**chosen)
+def _only_asked(one: Translation, plan: Plan) -> Translation:
+    """A translation without the alignment that only checks looked at, its two attempts too."""
+    if plan.align is not False:
+        return one
+    attempts = {name: getattr(one, name) for name in ("first", "retry")}
+    bare = {name: _only_asked(attempt, plan) for name, attempt in attempts.items() if attempt is not None}
+    return one.changed(**NO_SIGHT._asdict(), **bare)
 
 
 def _check_length(ids: list[int], most: int, where: str) -> None:
-    reason = _too_long(ids, most)
+    reason = too_long(ids, most)
     if reason is not None:
         raise SightlineError(f"{where}: {reason}")
-
-
-def _too_long(ids: list[int], most: int) -> str | None:
-    if len(ids) <= most:
-        return None
-    return f"{len(ids):,} tokens, more than the {most:,} that this model takes at once: split the line into sentences"
 
 
 def _chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

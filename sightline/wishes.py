@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightline.errors import SightlineError
+from sightline.errors import SightlineError, nearest
 from sightline.files import read_lines
-from sightline.hypothesis import Hypothesis, Request, SearchOptions
+from sightline.hypothesis import Hypothesis, Request, SearchOptions, check_seed
 from sightline.text import BOS, UNK, Tokenizer
 
 if TYPE_CHECKING:
     from sightline.glossary import Glossary
+
+UTILITIES = ("chrf", "bleu")
 
 
 @dataclass(frozen=True)
 class Wishes:
     """What is asked for beside the options of a search.
 
-    `prefix`: what every translation begins with; `prefixes`: the same for each line, by its number.
+    `prefix`: what every translation begins with; `prefixes`: the same for each line, in their order.
     `glossary`: terms to be translated as it says. `forbid`: words never to be written.
+    `require`: words or phrases that every translation has; `requires`: the same for each line.
+    `seeds`: for each line, what its samples begin from.
     `utility` ("chrf", "bleu" or a function of candidate and reference) and `aggregate`: how the strategy "mbr" chooses,
     see `sightline.risk`.
     `check`: look for signs of bad translations; `retry`: and make those once more with safer settings.
@@ -31,6 +35,9 @@ class Wishes:
     prefixes: tuple[str, ...] = ()
     glossary: Glossary | None = None
     forbid: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
+    requires: tuple[tuple[str, ...], ...] = ()
+    seeds: tuple[int, ...] = ()
     utility: str | Callable[[str, str], float] = "chrf"
     aggregate: bool = False
     check: bool = False
@@ -39,23 +46,88 @@ class Wishes:
     @property
     def of_sentences(self) -> bool:
         """Whether sentences have requests of their own."""
-        return bool(self.prefix or self.prefixes or self.glossary)
+        return bool(self.prefix or self.prefixes or self.constrains or self.seeds)
+
+    @property
+    def constrains(self) -> bool:
+        """Whether there are words that must occur."""
+        return bool(self.glossary or self.require or self.requires)
 
     @property
     def most(self) -> Request:
         """As much as any sentence may be asked for, to find out whether an engine can do it."""
         begun = (UNK,) if self.prefix or any(self.prefixes) else ()
-        return Request(begun, (((UNK,),),) if self.glossary else ())
+        return Request(begun, (((UNK,),),) if self.constrains else ())
 
     @property
     def checks(self) -> bool:
         """Whether signs of bad translations are looked for."""
         return self.check or self.retry
 
-    def request(self, line: str, number: int, tokenizer: Tokenizer) -> Request:
-        """What line `number`, counted from 1, is asked for, in the target `tokenizer`'s ids."""
-        prefix = tuple(tokenizer.encode(self._prefix(number)))
-        return self.glossary.request(line, tokenizer, prefix) if self.glossary else Request(prefix)
+    def check_options(self, options: SearchOptions) -> None:
+        """Refuses what cannot be done with such a search, or at all, whatever the lines are."""
+        if isinstance(self.utility, str) and self.utility not in UTILITIES:
+            raise SightlineError(f"unknown utility '{self.utility}'; {nearest(self.utility, UTILITIES)}")
+        if self.aggregate and callable(self.utility):
+            raise SightlineError("a utility that is a function cannot be aggregated: choose chrf or bleu, or neither")
+        if self.constrains and options.sampled:
+            what = "a glossary" if self.glossary else "a word that must be there"
+            raise SightlineError(f"{what} needs beam search: sampling cannot promise its terms")
+        if self.constrains and options.groups > 1:
+            what = "a glossary" if self.glossary else "a word that must be there"
+            raise SightlineError(f"{what} needs a beam of one group: leave out groups={options.groups}")
+
+    def check_count(self, lines: int, names: Sequence[str]) -> None:
+        """Refuses lists of these names that have not one entry for each of so many lines."""
+        for name in names:
+            count = len(getattr(self, name))
+            if count != lines:
+                raise SightlineError(
+                    f"{name}: {count:,} for {lines:,} line{'s' * (lines != 1)}: give one for each line"
+                )
+
+    def check_spelling(self, tokenizer: Tokenizer) -> None:
+        """Refuses what no line could have, since the vocabulary cannot spell it."""
+        begun_ids(self.prefix, tokenizer)
+        if self.require:
+            from sightline.required import constraints
+
+            constraints(self.require, tokenizer)
+
+    def whole(self, place: int) -> bool:
+        """Whether something is asked of the whole translation of the line at this place, so that its sentences cannot
+        be translated one by one: how it begins, or words that must be somewhere in it."""
+        return bool(self._of(self.prefixes, place, self.prefix) or self.required(place))
+
+    def request(self, line: str, place: int, tokenizer: Tokenizer) -> Request:
+        """What a line is asked for, in the target `tokenizer`'s ids; `place` is its own in the lists, from 0."""
+        prefix = begun_ids(self._of(self.prefixes, place, self.prefix), tokenizer)
+        seed = self._of(self.seeds, place, None)
+        if not self.constrains:
+            return Request(prefix, seed=seed)
+        from sightline.required import constraints
+        from sightline.wording import inside_words
+
+        terms = self.glossary.constraints(line, tokenizer) if self.glossary else ()
+        # What a term asks for already is not asked for twice.
+        asked = [one for one in constraints(self.required(place), tokenizer) if one not in terms]
+        every = (*terms, *asked)
+        return Request(prefix, every, seed, inside_words(tokenizer) if every else frozenset())
+
+    def required(self, place: int) -> tuple[str, ...]:
+        """The words and phrases that the translation of the line at this place must have."""
+        return (*self.require, *self._of(self.requires, place, ()))
+
+    def outcomes(self, line: str, place: int, text: str, tokenizer: Tokenizer) -> dict[str, Any]:
+        """What a translation's record says of words that had to be there."""
+        found: dict[str, Any] = {}
+        if self.glossary:
+            found["terms"] = self.glossary.honoured(line, text, tokenizer)
+        if self.require or self.requires:
+            from sightline.required import outcomes
+
+            found["required"] = outcomes(self.required(place), text, tokenizer)
+        return found
 
     def forbidden(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
         """What must not be written, in the target `tokenizer`'s ids."""
@@ -75,12 +147,40 @@ class Wishes:
         weights = None if sampled else probabilities([one.log_prob for one in hypotheses]).tolist()
         return choose(texts, weights=weights, utility=self.utility, aggregate=self.aggregate).order
 
-    def _prefix(self, number: int) -> str:
-        if not self.prefixes:
-            return self.prefix
-        if number > len(self.prefixes):
-            raise SightlineError(f"no prefix for line {number}: there are {len(self.prefixes)}; give one for each line")
-        return self.prefixes[number - 1]
+    def _of(self, every: Sequence[Any], place: int, other: Any) -> Any:
+        """The entry of a list, or what holds for all lines if there is no list."""
+        if not every:
+            return other
+        if place >= len(every):
+            name = next(name for name in PER_LINE if getattr(self, name) is every)
+            raise SightlineError(f"no entry for it in {name}: there are {len(every):,}; give one for each line")
+        return every[place]
+
+
+NAMES = tuple(one.name for one in fields(Wishes))
+PER_LINE = ("prefixes", "requires", "seeds")
+"""Wishes that have an entry for each line."""
+
+
+def begun_ids(prefix: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What somebody typed, in ids; refused where the vocabulary cannot spell it, since it would not stay as it is."""
+    ids = tuple(tokenizer.encode(prefix))
+    if UNK in ids:
+        unknown = [word for word in prefix.split() if UNK in tokenizer.encode(word)] or [prefix]
+        raise SightlineError(
+            f"this model's vocabulary cannot spell '{unknown[0]}' of the prefix '{prefix}': begin without it"
+        )
+    return ids
+
+
+def empty_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record of a line without a word has all the same, so that all records have the same fields."""
+    wanted = {
+        "flags": ("check", "retry"),
+        "terms": ("glossary",),
+        "required": ("require", "requires"),
+    }
+    return {field: [] for field, names in wanted.items() if any(options.get(name) for name in names)}
 
 
 def no_room(request: Request, options: SearchOptions, source: int, tokenizer: Tokenizer) -> str | None:
@@ -95,19 +195,17 @@ def no_room(request: Request, options: SearchOptions, source: int, tokenizer: To
         if len(shortest) > limit:
             term = tokenizer.decode(list(shortest))
             return (
-                f"the glossary's '{term}' needs {len(shortest)} tokens, and this translation may have {limit}: "
+                f"'{term}', which must be there, needs {len(shortest)} tokens, and this translation may have {limit}: "
                 "leave it out, or raise max_length, max_ratio or max_extra"
             )
     return None
 
 
-NAMES = tuple(one.name for one in fields(Wishes))
-
-
-def read_wishes(options: dict[str, Any]) -> tuple[Wishes, dict[str, Any]]:
+def read_wishes(options: Mapping[str, Any]) -> tuple[Wishes, dict[str, Any]]:
     """The wishes among options, and the other options. Files may stand for what they hold.
 
-    `glossary` may be a term file, `prefixes` and `forbid` the name of a file with one a line.
+    `glossary` may be a term file, `forbid` the name of a file with a word a line; of what each line is asked for
+    (`prefixes`, `requires`, `seeds`) a file has a line for each. `require` may be one text.
     """
     given = {name: value for name, value in options.items() if name in NAMES and value is not None}
     rest = {name: value for name, value in options.items() if name not in NAMES}
@@ -115,14 +213,53 @@ def read_wishes(options: dict[str, Any]) -> tuple[Wishes, dict[str, Any]]:
         from sightline.glossary import Glossary
 
         given["glossary"] = Glossary.read(given["glossary"])
-    if isinstance(given.get("prefixes"), str | Path):
-        given["prefixes"] = read_lines(Path(given["prefixes"]))
     if isinstance(given.get("forbid"), str | Path):
         from sightline.forbidden import read_words
 
         given["forbid"] = read_words(Path(given["forbid"]))
-    for name in ("prefixes", "forbid"):
+    if isinstance(given.get("require"), str):
+        given["require"] = [given["require"]]
+    if given.get("require"):
+        from sightline.required import checked
+
+        given["require"] = checked(given["require"])
+    for name in PER_LINE:
+        given[name] = read_list(name, given.get(name, ()))
+    for name in ("forbid", "require"):
         given[name] = tuple(given.get(name, ()))
     if given.get("prefix") and given["prefixes"]:
         raise SightlineError("prefix and prefixes both say how translations begin: give one of them")
     return Wishes(**given), rest
+
+
+def read_list(name: str, value: Any) -> tuple[Any, ...]:
+    """What each line is asked for, given as a list or as the name of a file with a line for each."""
+    if isinstance(value, str | Path):
+        return parse_list(name, list(read_lines(Path(value))), str(value))
+    if name == "requires" and value:
+        from sightline.required import checked
+
+        return tuple(checked([one] if isinstance(one, str) else one) for one in value)
+    if name == "seeds":
+        for seed in value:
+            check_seed(seed)
+    return tuple(value)
+
+
+def parse_list(name: str, lines: Sequence[str], file: str, first: int = 1) -> tuple[Any, ...]:
+    """The same from the lines of a file, of which these begin with number `first`."""
+    if name == "prefixes":
+        return tuple(lines)
+    found: list[Any] = []
+    for number, line in enumerate(lines, first):
+        if name == "requires":
+            from sightline.required import split
+
+            found.append(split(line))
+            continue
+        try:
+            found.append(int(line))
+            check_seed(found[-1])
+        except (ValueError, SightlineError):
+            raise SightlineError(f"{file}, line {number}: '{line}': give a number from 0 to 2**64 - 1") from None
+    return tuple(found)

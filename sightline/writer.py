@@ -9,12 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sightline.batch import Batch, Memory, Tokens
+from sightline.batch import Batch, Memory, Tokens, side_by_side
 from sightline.decoders import Decoder
 from sightline.layers import Embedding
 from sightline.losses import AttentionLoss, Outcome
@@ -22,6 +23,8 @@ from sightline.output_layer import Given, OutputLayer, Reading
 from sightline.search.protocol import Step
 from sightline.state import State
 from sightline.text import BOS, EOS, PAD
+
+SPANS = "spans"  # in a state: from weights over the memory's positions to those over source tokens, (B, N, S)
 
 
 class Writer(nn.Module, ABC):
@@ -51,11 +54,9 @@ class Writer(nn.Module, ABC):
     def source_lengths(self, batch: Batch) -> Tensor:
         """`(B,)`: how long each sentence's input is; see `search.protocol.StepModel`."""
 
-    def source(self, batch: Batch) -> Tokens:
-        """The batch's only source."""
-        (source,) = batch.sources
-        assert isinstance(source, Tokens)
-        return source
+    def source_ids(self, batch: Batch) -> Tensor:
+        """The tokens of the batch's sources, `(B, S)`, side by side as in the memory."""
+        return side_by_side([source.ids for source in batch.sources if isinstance(source, Tokens)])
 
     def embed(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """Target tokens `(B, T)`, the first at position `offset`, to `(B, T, e)`."""
@@ -77,8 +78,11 @@ class Writer(nn.Module, ABC):
         if self.output.stepwise:
             return self.read_stepwise(memory, batch, tokens)
         embedded = self.embed(tokens)
-        shared = self.output.prepare(memory, self.source(batch).ids)
+        shared = self.output.prepare(memory, self.source_ids(batch))
         decoded = self.decoder(memory, embedded)
+        if memory.spans is not None and decoded.weights is not None:
+            over_tokens = decoded.weights @ memory.spans.matrix(decoded.weights.dtype)
+            decoded = replace(decoded, weights=over_tokens)
         return self.output.see(decoded, Given(tokens, embedded, batch.targets.ids, shared))
 
     def read_stepwise(self, memory: Memory, batch: Batch, tokens: Tensor) -> Reading:
@@ -122,7 +126,8 @@ class Writer(nn.Module, ABC):
                 with torch.no_grad(), self._products():
                     return self._log_probs(reading, batch)
 
-            outcome = Outcome(weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances)
+            found = (weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances)
+            outcome = Outcome(*found, partial(self.embed, batch.targets.ids))
             for name, loss in self.penalties.items():
                 assert isinstance(loss, AttentionLoss)
                 losses[name] = loss.of(outcome)
@@ -133,9 +138,12 @@ class Writer(nn.Module, ABC):
         device = self.target_embedding.weight.device.type
         return torch.autocast(device, self.precision, enabled=self.precision != torch.float32)
 
-    def token_log_probs(self, batch: Batch) -> Tensor:
-        """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding."""
-        return self._log_probs(self.read(batch), batch)
+    def token_log_probs(self, batch: Batch, memory: Memory | None = None) -> Tensor:
+        """The log-probability of each target token, teacher-forced: `(B, T)`, zero on padding.
+
+        `memory` is for a batch that was encoded.
+        """
+        return self._log_probs(self.read_from(self.encode(batch) if memory is None else memory, batch), batch)
 
     def _log_probs(self, reading: Reading, batch: Batch) -> Tensor:
         assert batch.targets is not None
@@ -155,7 +163,9 @@ class Writer(nn.Module, ABC):
     def begin(self, memory: Memory, batch: Batch) -> State:
         """The state before the first token of a batch that was encoded."""
         state = self.decoder.start(memory)
-        shared, own = self.output.prepare(memory, self.source(batch).ids), self.output.begin(memory)
+        shared, own = self.output.prepare(memory, self.source_ids(batch)), self.output.begin(memory)
+        if memory.spans is not None:
+            shared = {**shared, SPANS: memory.spans.matrix(memory.states.dtype)}
         return replace(state, shared={**state.shared, **shared}, own={**state.own, **own})
 
     def advance(self, tokens: Tensor, state: State) -> Reading:
@@ -169,6 +179,10 @@ class Writer(nn.Module, ABC):
         else:
             assert embedded is not None
             decoded = self.decoder.step(embedded, state)
+        spans = state.shared.get(SPANS)
+        if spans is not None and decoded.weights is not None:
+            grouped = decoded.weights.view(-1, state.width, decoded.weights.size(-1))  # (B, K, positions)
+            decoded = replace(decoded, weights=(grouped @ spans.to(grouped.dtype)).flatten(0, 1))
         return self.output.see_step(decoded, tokens, embedded)
 
     @torch.no_grad()

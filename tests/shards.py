@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sightline.errors import SightlineError
 from sightline.sharding import pool, worker
@@ -14,6 +14,28 @@ from sightline.translation import Translation
 from tests.commands import Done
 
 WORKER = "from tests.shards import serve; serve()"
+
+
+class ShoutingPlan:
+    """What `Plan` is to a translator; what it reads are pairs of a number and a line."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+
+    def for_lines(self, first: int, lists: dict[str, Any]) -> ShoutingPlan:
+        return self
+
+    def read(self, line: str, number: int) -> ShoutingLine:
+        if len(line) > 60 and not line.startswith("die"):
+            raise SightlineError("too long")
+        return ShoutingLine(number, line)
+
+
+class ShoutingLine(NamedTuple):
+    """A line with its number."""
+
+    number: int
+    line: str
 
 
 class Shouting:
@@ -31,19 +53,19 @@ class Shouting:
     def check_attention(self) -> None:
         """There is none, and nothing is asked for."""
 
-    def refusal(self, line: str) -> str | None:
-        return "too long" if len(line) > 60 and not line.startswith("die") else None
+    def plan(self, align: bool, **options: Any) -> ShoutingPlan:
+        return ShoutingPlan(options)
 
-    def stream(self, lines: Sequence[str], align: bool, first: int = 1, **options: Any) -> Iterator[Translation]:
-        self.batches.append(list(lines))
-        for number, line in enumerate(lines, first):
+    def translated(self, asked: Sequence[tuple[int, str]], plan: ShoutingPlan) -> Iterator[Translation]:
+        self.batches.append([line for _, line in asked])
+        for number, line in asked:
             if line.startswith("die") and not (line.startswith("die once") and Path(line[9:]).exists()):
                 if line.startswith("die once"):
                     Path(line[9:]).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             if line == "boom":
                 raise RuntimeError("it went off\nand more")
-            text, score = f"{line.upper()}{options.get('mark', '')}", -float(number)
+            text, score = f"{line.upper()}{plan.options.get('mark', '')}", -float(number)
             yield Translation(line, text, score, score, [], [], [], True)
 
 

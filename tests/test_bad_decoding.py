@@ -16,6 +16,8 @@ FILES = {
     "broken.tsv": ["b\tH", "c"],
     "few.txt": ["A"],
     "blank.txt": [""],
+    "words.txt": ["1", "B", "3"],
+    "strange.txt": ["A", "B ü", "C"],
 }
 
 
@@ -24,14 +26,25 @@ FILES = {
     [
         (
             ["--glossary", "long.tsv", "--max-length", 3],
-            "in.txt, line 2: the glossary's 'A B C D E F' needs 6 tokens, and this translation may have 3: "
+            "in.txt, line 2: 'A B C D E F', which must be there, needs 6 tokens, and this translation may have 3: "
             "leave it out, or raise max_length, max_ratio or max_extra",
         ),
         (
             ["--prefix", "A B C D", "--max-length", 3],
             "in.txt, line 1: its prefix has 4 tokens, more than max_length = 3: shorten it or raise max_length",
         ),
-        (["--prefixes", "few.txt"], "no prefix for line 2: there are 1; give one for each line"),
+        (["--prefixes", "few.txt"], "prefixes: 1 for 3 lines: give one for each line"),
+        (["--require-file", "few.txt"], "requires: 1 for 3 lines: give one for each line"),
+        (["--seeds", "words.txt"], "words.txt, line 2: 'B': give a number from 0 to 2**64 - 1"),
+        (["--require", " "], "a word that must be there is empty: leave it out"),
+        (["--require", "xyz"], "'xyz' must be there, but this model's vocabulary cannot spell it: leave it out"),
+        (["--require", "A", "--strategy", "sample"], "a word that must be there needs beam search"),
+        (["--prefix", "A xyz"], "this model's vocabulary cannot spell 'xyz' of the prefix 'A xyz': begin without it"),
+        (["--prefixes", "strange.txt"], "in.txt, line 2: this model's vocabulary cannot spell 'ü' of the prefix 'B ü'"),
+        (
+            ["--strategy", "sample", "--samples", 2, "--n-best", 3],
+            "samples=2 and n_best=3: all that is drawn is given, so say one of them",
+        ),
         (["--glossary", "none.tsv"], "none.tsv: no terms in it: write 'term<TAB>translation', one a line"),
         (["--glossary", "broken.tsv"], "broken.tsv, line 2: no translation of 'c': write 'term<TAB>translation'"),
         (["--glossary", "no.tsv"], "no.tsv: no such file"),
@@ -41,7 +54,7 @@ FILES = {
         ),
         (
             ["--glossary", "terms.tsv", "--beam", 4, "--groups", 2],
-            "words that must occur need a beam search with one group: sampling cannot promise them",
+            "a glossary needs a beam of one group: leave out groups=2",
         ),
         (["--forbid-file", "blank.txt"], "blank.txt: no words in it: write one a line"),
         (["--strategy", "bem"], "unknown strategy 'bem'; did you mean 'beam'?"),
@@ -108,9 +121,62 @@ def test_what_a_recipe_cannot_do(recipe: str, options: list[Any], told: str, com
     assert done.out == ""
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--strategy", "mbr"], "with strategy mbr"),
+        (["--groups", 5], "with groups=5"),
+        (["--check"], "with check"),
+        (["--retry"], "with retry"),
+        (["--workers", 1], "--live and --workers do not go together"),
+        (["--n-best", 2], "--live shows plain text"),
+        (["--strategy", "sample", "--samples", 2], "--live shows plain text"),
+        (["--engine", "ctranslate2"], "the ctranslate2 engine cannot show a translation while it is made"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_shown_while_it_is_made(options: list[Any], told: str, command: Command, trained: Any) -> None:
+    done = command("translate", trained("transformer"), "--live", *options, stdin=b"a b\n")
+    assert done.code == 2
+    assert told in done.err.splitlines()[-1]
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "told"),
+    [
+        ("transformer", ["--strategy", "mbr", "--utility", "bleurt"], "unknown utility 'bleurt'"),
+        ("seq2seq", ["--coverage-penalty", 0.2], "coverage_penalty needs attention weights"),
+        ("transformer", ["--glossary", "terms.tsv", "--groups", 5], "a glossary needs a beam of one group"),
+        ("transformer", ["--prefixes", "few.txt"], "few.txt: 1 prefixes for the 3 lines of in.txt"),
+        ("transformer", ["--strategy", "sample", "--seeds", "words.txt"], "words.txt, line 2: 'B'"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_told_before_any_shard_is_translated(
+    recipe: str,
+    options: list[Any],
+    told: str,
+    command: Command,
+    trained: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, lines in FILES.items():
+        write_lines(tmp_path / name, lines)
+    source = write_lines(Path("in.txt"), ["a c", "a b c", "h g"])
+    done = command("translate", trained(recipe), source, "--output", "out.txt", "--workers", 1, *options)
+    assert done.code == 2
+    assert told in done.err.splitlines()[-1]
+    assert not (tmp_path / "out.txt").exists()
+    assert not (tmp_path / "out.txt.parts").exists()
+
+
 def test_a_mistake_of_one_line_of_a_stream_is_told_with_its_number(
     command: Command, trained: Any, tmp_path: Path
 ) -> None:
     terms = write_lines(tmp_path / "terms.tsv", FILES["long.tsv"])
     done = command("translate", trained("transformer"), "--glossary", terms, "--max-length", 4, stdin=b"a\nb\n")
-    assert "standard input, line 2: the glossary's 'A B C D E F' needs 6 tokens" in done.mistake()
+    assert done.out == "A\n"  # what was before it comes out
+    assert "standard input, line 2: 'A B C D E F', which must be there, needs 6 tokens" in done.mistake()

@@ -21,7 +21,7 @@ from tests.commands import RECIPES, Command, finish, letters, settings, start, t
 
 COMMANDS = (
     *("train", "translate", "evaluate", "align", "score", "export", "import", "average", "report"),
-    *("compare", "recipes", "config", "demo", "lexicon", "generate", "convert"),
+    *("compare", "recipes", "config", "demo", "lexicon", "generate", "convert", "models"),
 )
 TASK = "a b c d\n\nh g\na\n"
 
@@ -217,10 +217,15 @@ def test_n_best_with_alignment(command: Command, trained: Any) -> None:
     rows = [line.split(" ||| ") for line in done.out.splitlines()]
     assert [row[0] for row in rows] == ["0", "0", "0", "1"]
     assert rows[0][1] == "A B"
-    scores = [float(row[2]) for row in rows[:3]]
+    assert len(rows[0][2].split()) == 2  # links, then Marian's features and the score
+    totals = [float(row[3].removeprefix("F0= ")) for row in rows[:3]]
+    scores = [float(row[4]) for row in rows[:3]]
     assert scores == sorted(scores, reverse=True)
+    assert scores[0] == pytest.approx(totals[0] / 3, rel=1e-4)  # two tokens and the end
     assert len({row[1] for row in rows[:3]}) == 3
-    assert len(rows[0][3].split()) == 2
+    assert rows[3] == ["1", "", "", "F0= 0", "0"]
+    plain = command("translate", trained("transformer"), "--n-best", 2, stdin=b"a b\n").out.splitlines()
+    assert [line.count(" ||| ") for line in plain] == [3, 3]
 
 
 def test_alignment_follows_a_tab(command: Command, trained: Any) -> None:

@@ -181,7 +181,7 @@ def test_the_share_of_copying_is_the_largest_over_positions() -> None:
     head = model.output.view
     assert isinstance(head, CopyHead)
     memory = model.encode(batch)
-    shared = head.prepare(memory, model.source(batch).ids)
+    shared = head.prepare(memory, batch.sources[0].ids)
     features = torch.randn(2, 3, 8).double()
     found = head(features, None, features, shared)
     seen = torch.nn.functional.normalize(shared["copying.keys"][:, None] * head.of_state(features)[:, :, None], dim=-1)

@@ -109,8 +109,10 @@ class TestFiles:
         assert training_files([], [], [a, b]) == {**nothing, "corpora": [{"pairs": "a"}, {"pairs": "b"}]}
         both = [{"source": "a", "target": "c"}, {"source": "b", "target": "d"}]
         assert training_files([a, b], [c, d], []) == {**nothing, "corpora": both}
-        with pytest.raises(SightlineError, match="2 --source and 1 --target"):
-            training_files([a, b], [c], [])
+        two = {**nothing, "source": ["a", "b"], "target": "c", "corpora": []}
+        assert training_files([a, b], [c], []) == two  # several sources of one target
+        with pytest.raises(SightlineError, match="3 --source and 2 --target"):
+            training_files([a, b, c], [c, d], [])
         with pytest.raises(SightlineError, match="not both"):
             training_files([a], [b], [c, d])
         with pytest.raises(SightlineError, match="not both"):

@@ -25,6 +25,7 @@ from sightline.errors import SightlineError
 from sightline.folder import Tokenizers, open_files, save_config, save_model, save_tokenizers
 from sightline.hypothesis import Request
 from sightline.interop import ctranslate2 as conversion
+from sightline.interop import kept
 from sightline.interop.kept import KEPT
 from sightline.interop.model_bin import quantise
 from sightline.models import build_model
@@ -352,3 +353,30 @@ def test_settings_say_what_the_model_can_do(folders: Any) -> None:
     assert conversion.read_about(b"{}") is None
     assert json.loads(settings)["decoder_start_token"] == "<s>"
     assert stat.S_IMODE(kept.stat().st_mode) == stat.S_IMODE(kept.parent.stat().st_mode)
+
+
+def test_weights_are_not_read_through_again(trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model", ignore=shutil.ignore_patterns(KEPT)))
+    weights = folder / "model.safetensors"
+    os.utime(weights, (10**9, 10**9))
+    read: list[Path] = []
+    digest = kept.sha256
+    monkeypatch.setattr(kept, "sha256", lambda path: read.append(path) or digest(path))
+    sources = [kept.for_ctranslate2(open_files(folder))[0] for _ in range(3)]
+    read.clear()
+    assert kept.for_ctranslate2(open_files(folder))[0] == sources[0]
+    assert read == []
+    os.utime(weights, (10**9 + 1, 10**9 + 1))
+    assert kept.for_ctranslate2(open_files(folder))[0] == sources[0]
+    assert read != []
+    read.clear()
+    kept.for_ctranslate2(open_files(folder))
+    assert read == []
+    # One that was just written is not trusted: it may change within a tick of the clock.
+    os.utime(weights)
+    for _ in range(2):
+        read.clear()
+        kept.for_ctranslate2(open_files(folder))
+        assert read != []
+    (next((folder / KEPT).iterdir()) / kept.STAMP).write_text("[]")
+    assert kept.for_ctranslate2(open_files(folder))[0] == sources[0]

@@ -61,6 +61,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_lines(place / "terms.tsv", ["# English\tGerman", "the\tder\tdie\tdas"])
     write_lines(place / "words.txt", ["auto", "New York"])
     write_lines(place / "begun.txt", ["Das", "", "Ein Wagen", ""])
+    write_lines(place / "wanted.txt", ["Auto\tGarage", "", "Wagen", ""])
+    write_lines(place / "seeds.txt", ["1", "2", "3", "4"])
     (place / "huge.txt.gz").write_bytes(gzip.compress((place / "text.txt").read_bytes()))
     parquet.write_table(pyarrow.table({"source": sources}), place / "corpus.parquet")
     return place

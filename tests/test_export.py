@@ -48,7 +48,10 @@ def exported(trained: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_an_export_holds(exported: Path, trained: Any) -> None:
     names = {path.name for path in exported.iterdir()}
-    assert names == {"model.bin", "config.json", "shared_vocabulary.json", "config.yaml", "joint.vocab", "README.md"}
+    own = {"config.yaml", "joint.vocab", "README.md", "expectations.json"}
+    assert names == {"model.bin", "config.json", "shared_vocabulary.json", *own}
+    expected = [(folder / "expectations.json").read_text() for folder in (exported, trained("transformer"))]
+    assert expected[0] == expected[1]
     assert is_export(exported)
     assert not is_export(trained("transformer"))
     card = (exported / "README.md").read_text()
@@ -115,13 +118,7 @@ def test_an_export_is_scored_as_its_model_is(
     assert [float(line) for line in done.out.splitlines()] == pytest.approx(scores, abs=1e-3)
 
 
-def test_what_an_export_cannot_do(exported: Path, command: Command, tmp_path: Path) -> None:
-    source = write_tsv(tmp_path / "pairs.tsv", HELD_OUT)
-    assert "has no weights to look into" in command("align", exported, "--pairs", source).mistake()
-    with pytest.raises(SightlineError, match=r"cannot rank by a coverage_penalty; the model that it was exported from"):
-        sightline.load(exported).translate("a", coverage_penalty=0.3)
-    with pytest.raises(SightlineError, match="has no weights to look into"):
-        sightline.load(exported, engine="pytorch")
+def test_what_is_wrong_with_an_export(exported: Path, command: Command, tmp_path: Path) -> None:
     damaged = Path(shutil.copytree(exported, tmp_path / "damaged"))
     (damaged / "config.json").write_text("{}")
     assert "not the settings of an export by Sightline" in command("translate", damaged).mistake()
@@ -130,16 +127,20 @@ def test_what_an_export_cannot_do(exported: Path, command: Command, tmp_path: Pa
 
 
 def test_an_export_without_a_head(trained: Any, tmp_path: Path, command: Command) -> None:
-    """It translates all the same, and says what is missing when an alignment is asked for."""
+    """Its alignments take a pass of PyTorch over the finished translations, as those of its model do."""
     folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model", ignore=shutil.ignore_patterns(KEPT)))
+    config = open_files(folder).config
+    save_config(folder, config.model_copy(update={"alignment": AlignmentConfig(layer=0, head=1)}))
     export(folder, tmp_path / "out", "ctranslate2", HELD_OUT[:3])
-    config = open_files(tmp_path / "out").config
-    save_config(tmp_path / "out", config.model_copy(update={"alignment": AlignmentConfig(layer=0, head=1)}))
-    found = sightline.load(tmp_path / "out").translate("a b")
-    assert (found.text, found.links) == ("A B", None)
-    told = command("translate", tmp_path / "out", "--align", stdin=b"a b\n").mistake()
-    assert "sightline align MODEL --pairs FILE --gold LINKS --choose" in told
-    assert "set layer and head under alignment in its config.yaml" in told
+    for alignment in (AlignmentConfig(), AlignmentConfig(layer=0, head=0)):
+        for path in (folder, tmp_path / "out"):
+            save_config(path, config.model_copy(update={"alignment": alignment}))
+        expected, found = (sightline.load(path).translate("a b d") for path in (folder, tmp_path / "out"))
+        assert found.text == "A B D"
+        assert found.links == expected.links
+        assert expected.weights is not None
+        np.testing.assert_allclose(found.weights, expected.weights, atol=1e-5)
+    assert command("translate", tmp_path / "out", "--align", stdin=b"a b\n").out == "A B\t0-0 1-1\n"
 
 
 @pytest.mark.parametrize(("layer", "aligns"), [(None, False), (0, True)])
@@ -150,8 +151,8 @@ def test_an_export_without_a_head_says_so_when_it_is_made(
     config = open_files(folder).config
     save_config(folder, config.model_copy(update={"alignment": AlignmentConfig(layer=layer, head=1)}))
     found = export(folder, tmp_path / "out", "ctranslate2", HELD_OUT[:3])
-    assert any("alignments: none" in line and "--choose" in line for line in found.lines()) != aligns
-    assert ("alignments: none" in (tmp_path / "out" / "README.md").read_text()) != aligns
+    assert any("alignments: by a second pass" in line and "--choose" in line for line in found.lines()) != aligns
+    assert ("alignments: by a second pass" in (tmp_path / "out" / "README.md").read_text()) != aligns
 
 
 def test_the_command(trained: Any, pairs: Path, tmp_path: Path, command: Command) -> None:
@@ -285,3 +286,16 @@ def test_agreement() -> None:
     assert agreement([[1, 2, 3], [4]], [[1, 2, 3], [4]]) == 1.0
     assert agreement([[1, 2, 3], []], [[1, 3], [5]]) == 1 - 2 / 4
     assert agreement([[]], [[]]) == 1.0
+
+
+def test_what_is_usual_goes_with_an_export(trained: Any, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model"))
+    (folder / "expectations.json").write_text(
+        '{"format": 1, "lengths": [0.9, 1.1], "scripts": null, "source_words": [], "unchecked": []}'
+    )
+    export(folder, tmp_path / "out", "ctranslate2", HELD_OUT[:2], tolerance=100)
+    one, other = (
+        sightline.load(path).translate("a b c", max_length=1, check=True) for path in (folder, tmp_path / "out")
+    )
+    assert [flag.name for flag in one.flags or []] == [flag.name for flag in other.flags or []]
+    assert "short" in {flag.name for flag in other.flags or []}

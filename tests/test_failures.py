@@ -188,6 +188,31 @@ def test_another_script() -> None:
     assert names(mostly, replace(expected, thresholds=Thresholds(foreign=0.2))) == ["script"]
 
 
+def test_words_of_some_other_language() -> None:
+    expected = Expectations(target_words=frozenset(["der", "die", "ein", "und"]))
+    french = "un homme avec un chapeau rouge regarde les gens"
+    assert names(made("a man in a red hat looks at people", french), expected) == ["language"]
+    assert names(made("a man in a red hat looks at people", f"{french} und"), expected) == []
+    assert names(made("a man in a red hat looks", "un homme avec un chapeau"), expected) == []  # too short to tell
+    assert names(made("a man in a red hat looks at people", french)) == []
+
+
+def test_typical_words_are_learnt_where_they_tell() -> None:
+    pairs = [
+        (f"the cat sees a dog of number {place}", f"die Katze sieht nun einen Hund mit der Nummer {place}")
+        for place in range(120)
+    ]
+    learnt = learning.learn(pairs)
+    assert {"die", "katze", "der"} <= learnt.target_words
+    short = [(source, " ".join(target.split()[:3])) for source, target in pairs]
+    assert learning.learn(short).target_words == frozenset()  # no long one to know by
+    mixed = [
+        (source, target if place % 20 else " ".join("qrstuvxyz"[part] * (place + 2) for part in range(9)))
+        for place, (source, target) in enumerate(pairs)
+    ]
+    assert learning.learn(mixed).target_words == frozenset()  # too many long ones have none
+
+
 def test_words_of_the_sources_language() -> None:
     expected = Expectations(source_words=frozenset(["the", "is", "a", "of", "and", "reads"]))
     (flag,) = detect(made("er liest das Buch", "he reads the book of a man"), expected)

@@ -250,3 +250,15 @@ def test_batches_keep_a_step_small_and_the_longest_first(trained: Any, monkeypat
     monkeypatch.setattr("sightline.engines.pytorch.LARGEST_STEP", 1)
     assert {len(batch) for batch in engine._batches(lengths, 5)} == {1}
     assert engine._batches(lengths[:0], 5) == []
+
+
+def test_a_coverage_penalty_disturbs_no_other_search(trained: Any) -> None:
+    """Searches of one engine may be under way at the same time, with weights reported and without."""
+    translator = sightline.load(trained("transformer"), engine="pytorch")
+    line, other = "a b c d e", "h g"
+    for options, between in (({"coverage_penalty": 0.5}, {}), ({}, {"coverage_penalty": 0.5})):
+        expected = translator.translate(line, beam=4, **options).text
+        parts = translator.live(line, beam=4, **options)
+        shown = next(parts)
+        translator.translate(other, beam=4, **between)
+        assert shown + "".join(parts) == expected

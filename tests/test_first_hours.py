@@ -77,4 +77,4 @@ def test_a_folder_that_cannot_be_written_in_is_told_at_once(tmp_path: Path, monk
 def test_the_configuration_names_the_values_of_a_choice() -> None:
     lines = {line.split(":")[0].strip(): line for line in dump_yaml(RunConfig()).splitlines()}
     assert lines["span"].endswith("(global, local-m, local-p)")
-    assert lines["coverage"].endswith("(none, sum, fertility, neural)")
+    assert lines["coverage"].endswith("(none, sum, fertility, neural, embedded)")

@@ -25,7 +25,7 @@ def keys(pairs: list[Pair]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
 
 def chosen(pairs: list[Pair], count: int, seed: int) -> tuple[list[Pair], list[Pair]]:
     """(train, valid)."""
-    held = hold_out(*keys(pairs), count, seed)
+    held = hold_out(keys(pairs), count, seed)
     return [p for p, out in zip(pairs, held, strict=True) if not out], [
         p for p, out in zip(pairs, held, strict=True) if out
     ]
@@ -104,7 +104,7 @@ def test_at_scale() -> None:
     """A million pairs, a tenth of them with repeated sentences."""
     generator = np.random.default_rng(1)
     source, target = (generator.integers(0, 4_000_000, 1_000_000).astype(np.uint64) for _ in range(2))
-    held = hold_out(source, target, 5_000, seed=3)
+    held = hold_out([source, target], 5_000, seed=3)
     assert held.sum() == 5_000
     for side in (source, target):
         assert not np.isin(side[held], side[~held]).any()

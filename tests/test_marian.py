@@ -20,7 +20,9 @@ from sightline.engines.pytorch import PyTorchEngine
 from sightline.errors import SightlineError
 from sightline.folder import Tokenizers, load_folder, open_files, save_config, save_model, save_tokenizers
 from sightline.interop import huggingface, marian
+from sightline.interop.verified import export
 from sightline.models import build_model
+from sightline.readers import Pair
 from sightline.text import BOS, EOS, PAD, load_tokenizer, train_tokenizer
 from tests.commands import Command, write_tsv
 
@@ -278,3 +280,24 @@ def test_a_verified_export(tmp_path: Path, command: Command) -> None:
     difference = float(card.split("log-probability: ")[1].split()[0])
     assert difference < 1e-3
     assert "MarianMTModel.from_pretrained(FOLDER)" in card
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_an_export_with_other_probabilities_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_model(tmp_path / "model", "unigram")
+    pairs = [Pair(line, line) for line in LINES[:3]]
+    convert = marian.to_marian
+
+    def changed(weights: Any, config: Any) -> Any:
+        found = convert(weights, config)
+        found["final_logits_bias"] = found["final_logits_bias"].copy()
+        found["final_logits_bias"][0, EOS] += 0.1
+        return found
+
+    monkeypatch.setattr("sightline.interop.marian.to_marian", changed)
+    with pytest.raises(SightlineError, match=r"log-probabilities differ by up to .* nothing was written"):
+        export(folder, tmp_path / "out", "huggingface", pairs, tolerance=100)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.undo()
+    export(folder, tmp_path / "out", "huggingface", pairs, tolerance=100)
+    assert (tmp_path / "out").is_dir()

@@ -1,5 +1,6 @@
 """Parts drawn at random from the configuration's space and put together: each mixture learns, decodes and is kept."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ from tests.test_decoders import full_log_probs, stepped
 
 COUNT = 40
 WORDS = np.arange(4, VOCABULARY)
-SIZES = Sizes(VOCABULARY, VOCABULARY, True, lexicon=Lexicon(WORDS, WORDS[::-1].copy(), np.ones(len(WORDS))))
+SIZES = Sizes(VOCABULARY, VOCABULARY, True, lexicon=Lexicon(WORDS, WORDS[::-1].copy(), np.ones(len(WORDS))), marker=4)
 
 
 def drawn(seed: int) -> RunConfig:
@@ -50,12 +51,17 @@ def drawn(seed: int) -> RunConfig:
     model = merge(model, _transformer(draw) if recipe == "transformer" else _recurrent(draw, recipe, kind))
     model = merge(model, _output(draw, recipe, model.get("attention", {})))
     model = merge(model, _efficient(Random(1000 + seed), recipe, kind, model))
-    shown = recipe != "transformer" or not model.get("reversible")
+    model = merge(model, _left(Random(2000 + seed), recipe, model.get("attention", {})))
+    if documents := _documents(Random(3000 + seed), recipe, model):
+        model = merge(model, documents)
+    else:
+        model = merge(model, _sources(Random(4000 + seed), recipe, model))
+    shown = (recipe != "transformer" or not model.get("reversible")) and "sources" not in model
     if recipe != "seq2seq" and shown and draw.random() < 0.5:
         losses = ["cross_entropy", "squared_error", "product"]
         reading = draw.choice(["predicts", "consumes"])
         model["guided"] = {"weight": 0.5, "loss": draw.choice(losses), "reading": reading}
-    return build_config({"model": model}, recipe)
+    return build_config({"model": model, "text": {"sentence_marker": "|||"}}, recipe)
 
 
 def linked(batch: Batch) -> Batch:
@@ -64,6 +70,36 @@ def linked(batch: Batch) -> Batch:
     targets, sources = (source_words(tokens.mask) for tokens in (batch.targets, batch.sources[0]))
     both = targets[:, :, None] & sources[:, None]
     return Batch(batch.sources, batch.targets, batch.indices, both & (torch.rand(both.shape) < 0.3))
+
+
+def _left(draw: Random, recipe: str, attention: dict[str, Any]) -> dict[str, Any]:
+    """Coverage by vectors of words, in the place of another kind."""
+    if recipe not in ("bahdanau", "luong") or attention["choice"] in SUMMED or draw.random() < 0.7:
+        return {}
+    chosen = {"coverage": "embedded", "coverage_update": draw.choice(["gru", "subtract"]), "coverage_width": 3}
+    return {"attention": chosen, "penalties": {"coverage_left": draw.choice([0.0, 0.1])}}
+
+
+def _documents(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
+    """An encoder of documents, in the place of another, where the other parts leave room for one."""
+    attention = model.get("attention", {})
+    if draw.random() < 0.6 or attention.get("choice") in SUMMED:
+        return {}
+    about_words = "copying" in model or attention.get("coverage") == "embedded"
+    about_words = about_words or bool(model.get("penalties", {}).get("fertility"))
+    kind = draw.choice(["hierarchical", "hops"])
+    encoder: dict[str, Any] = {"kind": kind, "width": None, "attention": "full"}
+    soft = attention.get("choice") == "soft" and attention.get("span") == "global"
+    if kind == "hops":
+        return {} if about_words else {"encoder": encoder, "documents": {"hops": draw.choice([1, 2])}}
+    both = draw.random() < 0.5
+    encoder |= {"width": 6 if both else 12, "bidirectional": both}
+    words = recipe in ("bahdanau", "luong") and soft and (about_words or draw.random() < 0.5)
+    if about_words and not words:
+        return {}
+    chosen = {"pooling": draw.choice(["attention", "mean"]), "memory": "words" if words else "sentences"}
+    reversible = {} if recipe == "transformer" else {"reversible": False, "feedforward_chunk": None}
+    return {"encoder": encoder, "documents": chosen, **reversible}
 
 
 def _transformer(draw: Random) -> dict[str, Any]:
@@ -96,6 +132,34 @@ def _efficient(draw: Random, recipe: str, kind: str, model: dict[str, Any]) -> d
         chosen["reversible"] = pre and draw.random() < 0.5 and not (looking and recipe == "transformer")
         chosen["feedforward_chunk"] = draw.choice([None, 3])
     return chosen
+
+
+def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Two sources, without what makes no sense with them, or nothing."""
+    choice, embedded = (model.get("attention", {}).get(name) for name in ("choice", "coverage"))
+    choice = choice or "soft"
+    if draw.random() < 0.5 or choice not in ("soft", "sampled", "exact") or embedded == "embedded":
+        return {}
+    context = (
+        "flat" if recipe == "seq2seq" or choice != "soft" else draw.choice(["flat", "concatenated", "hierarchical"])
+    )
+    copying = model.get("copying", {}).get("kind")
+    looking = "lexicon" in model or copying == "pointer_generator"
+    if looking and (context == "concatenated" or recipe == "transformer"):
+        context = "flat"
+    sources = {"count": 2, "context": context, "encoder": draw.choice(["separate", "shared"])}
+    changed: dict[str, Any] = {"sources": sources}
+    if recipe != "transformer" and model["decoder"]["cell"] == "lstm":
+        sources["start"] = draw.choice(["flat", "child_sum"])
+    if copying == "copy_head":
+        changed["copying"] = {"kind": "copynet", "selective_read": False}
+    if recipe == "seq2seq" and model["decoder"]["context"] == "concatenation":
+        changed["decoder"] = {"context": "mean"}
+    if recipe in ("bahdanau", "luong") and context == "flat":
+        attention = {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
+        placed = model["attention"]["score"] in ("location", "convolution")
+        changed["attention"] = attention | ({"score": "additive"} if placed else {})
+    return changed
 
 
 def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
@@ -155,7 +219,15 @@ def _output(draw: Random, recipe: str, attention: dict[str, Any]) -> dict[str, A
 
 
 def built(config: ModelConfig) -> EncoderDecoder:
-    return build_model(config, SIZES, 0.1).double()
+    return build_model(config, replace(SIZES, others=(VOCABULARY,) * (config.source_count - 1)), 0.1).double()
+
+
+def mixed_batch(config: ModelConfig, seed: int) -> Batch:
+    """Sentences with links, or with a second source, which one of them lacks."""
+    batch = random_batch([5, 9, 2], [4, 7, 6], seed)
+    if config.source_count == 1:
+        return linked(batch)
+    return Batch((*batch.sources, *random_batch([3, 1, 6], seed=seed + 1).sources), batch.targets, batch.indices)
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
@@ -163,7 +235,7 @@ def test_a_mixture_learns_decodes_and_is_kept(seed: int, tmp_path: Path) -> None
     config = drawn(seed)
     torch.manual_seed(seed)
     model = built(config.model)
-    batch = linked(random_batch([5, 9, 2], [4, 7, 6], seed))
+    batch = mixed_batch(config.model, seed)
 
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for _ in range(3):
@@ -194,12 +266,17 @@ def test_the_draws_reach_every_part() -> None:
         ("recipe", 4),
         ("tie", 3),
         ("positions", 2),
-        ("encoder.kind", 6),
+        ("encoder.kind", 8),
+        ("documents.memory", 2),
+        ("documents.pooling", 2),
+        ("documents.hops", 2),
+        ("attention.coverage_update", 2),
+        ("penalties.coverage_left", 2),
         ("decoder.cell", 3),
         ("attention.score", 6),
         ("attention.choice", 7),
         ("attention.span", 3),
-        ("attention.coverage", 4),
+        ("attention.coverage", 5),
         ("attention.markov_bias", 2),
         ("attention.fertility_bias", 3),
         ("attention.position_bias", 2),
@@ -215,6 +292,10 @@ def test_the_draws_reach_every_part() -> None:
         ("decoder.attention", 3),
         ("decoder.cross_attention", 2),
         ("reversible", 2),
+        ("sources.count", 2),
+        ("sources.encoder", 2),
+        ("sources.start", 2),
+        ("sources.context", 3),
     ]:
         found = set()
         for value in configs:

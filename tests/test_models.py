@@ -116,6 +116,7 @@ def test_untied_padding_rows_stay_zero() -> None:
 
 # Every combination of parts.
 
+MARKED = Sizes(V, V, True, marker=4)
 MATCHED: dict[str, Any] = {
     "embedding": 8,
     "dropout": 0.1,
@@ -128,19 +129,20 @@ MATCHED: dict[str, Any] = {
 def combination(recipe: str, kind: str, score: str, span: str, encoder_width: int = 8) -> ModelConfig:
     """Every width is 8 (4 for each direction), unless the encoder's is asked to be another."""
     both = kind in ("lstm", "gru", "rnn")
-    width = None if kind == "transformer" else encoder_width // 2 if both else encoder_width
+    width = None if kind in ("transformer", "hops") else encoder_width // 2 if both else encoder_width
     changes: dict[str, Any] = {
         "encoder": {"kind": kind, "width": width, "bidirectional": both},
         "attention": {"score": score, "span": span, "window": 2},
     }
     if recipe == "transformer":
         changes["decoder"] = {"width": None}
-    return build_config({"model": merge(MATCHED, changes)}, recipe).model
+    return build_config({"model": merge(MATCHED, changes), "text": {"sentence_marker": "|||"}}, recipe).model
 
 
 def train_and_decode(model: EncoderDecoder) -> None:
     """One step must leave finite gradients everywhere and a model that still decodes."""
     batch = random_batch([5, 3], [4, 6])
+    batch.sources[0].ids[:, 1] = MARKED.marker  # as a document, each has two sentences
     total, count = model.train().loss(batch)["cross_entropy"]
     (total / count).backward()
     for name, parameter in model.named_parameters():
@@ -166,9 +168,9 @@ def test_every_combination_learns_and_decodes_or_says_why_not(recipe: str, kind:
             config = combination(recipe, kind, score, span)
             if recipe == "seq2seq" and kind == "positions":
                 with pytest.raises(SightlineError, match=r"model\.decoder\.context=last .* choose mean"):
-                    build_model(config, Sizes(V, V, True))
+                    build_model(config, MARKED)
                 continue
-            train_and_decode(build_model(config, Sizes(V, V, True), smoothing=0.1))
+            train_and_decode(build_model(config, MARKED, smoothing=0.1))
 
 
 @pytest.mark.parametrize("context", ["last", "mean", "sum", "concatenation"])
@@ -176,7 +178,7 @@ def test_every_combination_learns_and_decodes_or_says_why_not(recipe: str, kind:
 def test_every_fixed_vector_of_every_encoder(kind: str, context: str) -> None:
     changes = {"decoder": {"context": context, "max_source": 6}}
     config = combination("seq2seq", kind, "additive", "global").model_dump()
-    train_and_decode(build_model(ModelConfig.model_validate(merge(config, changes)), Sizes(V, V, True)))
+    train_and_decode(build_model(ModelConfig.model_validate(merge(config, changes)), MARKED))
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -184,10 +186,10 @@ def test_every_fixed_vector_of_every_encoder(kind: str, context: str) -> None:
 def test_scores_that_need_one_width_say_so(recipe: str, score: str) -> None:
     config = combination(recipe, "gru", score, "global", encoder_width=12)
     if score in ("bilinear", "additive", "location", "convolution"):
-        train_and_decode(build_model(config, Sizes(V, V, True)))
+        train_and_decode(build_model(config, MARKED))
         return
     with pytest.raises(SightlineError, match=rf"score={score} needs .* 8 .* 12 wide: set model\.decoder\.width=12"):
-        build_model(config, Sizes(V, V, True))
+        build_model(config, MARKED)
 
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [

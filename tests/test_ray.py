@@ -20,30 +20,55 @@ from tests.shards import told
 LINES = [source for source, _ in letters(30, seed=9)]
 LINES[4] = "a " * 2000
 
+# Two commands on one Ray, which takes long to start: their arguments have a word between them.
+TWICE = """
+import sys
+from sightline.cli import main
+from sightline.sharding import cluster
+
+first, second = " ".join(sys.argv[1:]).split(" THEN ")
+codes = []
+with cluster._connected(2):
+    for arguments in (first, second):
+        sys.argv = ["sightline", *arguments.split()]
+        try:
+            main()
+        except SystemExit as ended:
+            codes.append(ended.code)
+sys.exit(10 * codes[0] + codes[1])
+"""
+
 
 def test_ray_gives_what_one_process_gives(
     command: Command, trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, table = trained("luong"), tmp_path / "in.parquet"
     parquet.write_table(pyarrow.table({"source": LINES}), table)
+    begun, text = write_lines(tmp_path / "begun", ["A"] * 30), write_lines(tmp_path / "in.txt", LINES)
     line = ["translate", model, table, "--shard-lines", 8, "--json", "--output"]
+    other = ["translate", model, text, "--shard-lines", 8, "--align", "--prefixes", begun, "--output"]
     expected = command(*line, tmp_path / "expected", "--workers", 1)
-    assert expected.code == 0, expected.err
+    assert expected.code == 1, expected.err  # since a line failed
+    assert command(*other, tmp_path / "expected.parquet", "--workers", 1).code == 1
     with tempfile.TemporaryDirectory(prefix="ray") as folder:  # its sockets want a short name
         monkeypatch.setenv("RAY_TMPDIR", folder)
-        process = start(*line, tmp_path / "found", "--workers", 2, "--engine-cluster", "ray")
+        ray = ["--workers", 2, "--engine-cluster", "ray"]
+        process = start(*line, tmp_path / "found", *ray, "THEN", *other, tmp_path / "found.parquet", *ray, code=TWICE)
         try:
             done = finish(process)
         finally:
             process.terminate()  # if it still runs: Ray's processes then end with it
             process.wait()
-    assert (done.code, done.out) == (0, ""), done.err
+    assert (done.code, done.out) == (11, ""), done.err
     wanted = [line.replace("expected", "found") for line in told(expected)]
     assert [line for line in told(done) if line in wanted] == wanted  # its core may log a line of its own
     for name in ("", ".failed.jsonl"):
         assert (tmp_path / f"found{name}").read_bytes() == (tmp_path / f"expected{name}").read_bytes()
     assert len((tmp_path / "found").read_text().splitlines()) == 30
     assert not (tmp_path / "found.parts").exists()
+    tables = [parquet.read_table(tmp_path / f"{name}.parquet") for name in ("found", "expected")]
+    assert tables[0].equals(tables[1])
+    assert all(row.startswith("A") for row in tables[0]["text"].to_pylist() if row is not None)
 
 
 def test_a_node_that_is_slow_to_start_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

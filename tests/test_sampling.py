@@ -422,3 +422,18 @@ def test_bad_options_are_refused(values: dict[str, float], message: str) -> None
 def test_a_bad_seed_of_a_request_is_refused() -> None:
     with pytest.raises(SightlineError, match="seed is -3"):
         sample_search(TableModel(), make_batch((3,)), SearchOptions(strategy="sample"), [Request(seed=-3)])
+
+
+def test_a_repetition_penalty_is_in_the_score_as_in_a_beams() -> None:
+    """With temperature 0 a sample is what greedy search finds, and so is its score."""
+    model, batch = small_model("luong"), random_batch([5, 3, 7])
+    options = SearchOptions(beam=1, repetition_penalty=1.7, min_length=20, temperature=0.0, samples=2)
+    drawn = sample_search(model, batch, replace(options, strategy="sample"))
+    greedy = greedy_search(model, batch, options)
+    for each, one in zip(drawn, greedy, strict=True):
+        for sample in each:
+            assert sample.tokens == one.tokens
+            assert sample.log_prob == pytest.approx(one.log_prob)
+            assert sample.score == pytest.approx(one.score)
+    penalised = [one for one in greedy if one.score != pytest.approx(one.log_prob / len(one.token_log_probs))]
+    assert penalised  # some token was written twice

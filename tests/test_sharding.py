@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sightline.sharding.manifest import model_digests
 from tests.commands import Command, environment, finish, letters, start, write_lines
 from tests.shards import told
 
@@ -148,7 +150,7 @@ def source(tmp_path: Path) -> Path:
 def test_one_worker_two_workers_and_a_kill(command: Command, model: Path, source: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     done = command("translate", model, source, "--output", one, "--workers", 1, *OPTIONS)
-    assert (done.code, done.out) == (0, ""), done.err
+    assert (done.code, done.out) == (1, ""), done.err  # since some lines failed
     summary, failures = told(done)
     assert summary == f"{one}: 40 lines"
     assert failures.startswith(f"2 of them failed and are empty, see {one}.failed.jsonl; the first: 2,000 tokens")
@@ -157,7 +159,7 @@ def test_one_worker_two_workers_and_a_kill(command: Command, model: Path, source
     wider = command("translate", model, source, "--output", two, "--beam", 3, *OPTIONS).mistake()
     assert "begun with beam left open, which is 3 now" in wider
     done = command("translate", model, source, "--output", two, "--workers", 1, *OPTIONS)
-    assert done.code == 0, done.err
+    assert done.code == 1, done.err
     assert told(done)[0] == f"{two}.parts: 14 lines are translated already; going on"
     assert two.read_bytes() == one.read_bytes()
     assert Path(f"{two}.failed.jsonl").read_bytes() == Path(f"{one}.failed.jsonl").read_bytes()
@@ -170,6 +172,8 @@ def test_one_worker_two_workers_and_a_kill(command: Command, model: Path, source
     right = [row["text"] == line.upper() and len(row["others"]) == 1 for row, line in zip(rows, LINES, strict=True)]
     assert sum(right) >= 30  # it has not learnt the task to the end
     assert (rows[11]["text"], rows[bad]["text"], rows[11]["alignment"]) == ("", "", "")
+    assert [number for number, row in enumerate(rows) if "error" in row] == [11, bad]
+    assert rows[11]["error"] == failed[0]["reason"]
 
 
 def test_ctrl_c_keeps_what_is_done(model: Path, tmp_path: Path) -> None:
@@ -235,3 +239,14 @@ def test_a_model_that_cannot_do_it(command: Command, model: Path, tmp_path: Path
     assert (done.code, done.out) == (2, "")
     assert "no line could be translated, see " in mistake
     assert "of the first: 2,000 tokens, more than the 1,000" in mistake
+
+
+def test_what_is_usual_is_part_of_the_model(model: Path, tmp_path: Path) -> None:
+    """`--check` and `--retry` depend on it, so parts that were made with another are not gone on with."""
+    folder = Path(shutil.copytree(model, tmp_path / "model"))
+    (folder / "expectations.json").write_text("{}")
+    before = model_digests(folder)
+    (folder / "expectations.json").write_text("[]")
+    assert before != model_digests(folder)
+    (folder / "expectations.json").unlink()
+    assert before.keys() - model_digests(folder).keys() == {"expectations.json"}

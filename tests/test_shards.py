@@ -19,8 +19,8 @@ from sightline.errors import SightlineError
 from sightline.files import read_lines
 from sightline.performance import available_processors
 from sightline.sharding import inputs
-from sightline.sharding.inputs import cut, longer_than
-from sightline.sharding.job import Job, Shard, Translated
+from sightline.sharding.inputs import check_counts, cut, longer_than
+from sightline.sharding.job import Job, Shard, Translated, lost
 from sightline.sharding.parts import Parts, Summary
 from sightline.sharding.pool import Pool, environment
 from sightline.sharding.progress import left, status
@@ -43,7 +43,7 @@ def in_this_process(job: Job) -> Any:
 
     def run(source: Path, shard_lines: int, done: Collection[int]) -> Generator[Translated]:
         translate = ShardTranslator(job)
-        yield from (translate(shard) for shard in cut(source, shard_lines) if shard.number not in done)
+        yield from (translate(shard) for shard in cut(source, shard_lines, job.beside) if shard.number not in done)
 
     return run
 
@@ -143,20 +143,65 @@ def test_only_the_line_that_is_the_cause_fails() -> None:
     assert found.failures[2].text == "x" * 200 + "…"
     translator: Any = translate.translator
     assert isinstance(translator, Shouting)
-    assert translator.batches[:2] == [[""], [line if line != "x" * 300 else "" for line in lines]]
+    assert translator.batches[0] == [line for line in lines if line != "x" * 300]
 
 
 def test_forms() -> None:
     lines, numbers = ["a", "boom"], {"n_best": 2}
     text = ShardTranslator(Job(Path("m"), numbers))(shard_of(lines, first=8)).output.decode()
-    assert text == "7 ||| A ||| -8.0000\n8 |||  ||| 0.0000\n"
+    assert text == "7 ||| A ||| F0= -8 ||| -8\n8 |||  ||| F0= 0 ||| 0\n"
     rows = ShardTranslator(Job(Path("m"), numbers, form="json"))(shard_of(lines)).output.decode().splitlines()
     assert [(row["source"], row["text"]) for row in map(json.loads, rows)] == [("a", "A"), ("boom", "")]
+    assert [json.loads(row).get("error") for row in rows] == [None, "RuntimeError: it went off"]
+    asked = {"check": True, "glossary": "terms", "require": ["x"]}
+    (lost_row,) = lost(Job(Path("m"), asked, form="json"), shard_of(["a"]), "it died").output.decode().splitlines()
+    found = json.loads(lost_row)
+    assert (found["flags"], found["terms"], found["required"], found["error"]) == ([], [], [], "it died")
     rows = ShardTranslator(Job(Path("m"), form="parquet"))(shard_of(lines)).output.decode().splitlines()
     assert [json.loads(row) for row in rows] == [
         {"line": 1, "source": "a", "text": "A", "score": -1.0},
         {"line": 2, "source": "boom", "text": None, "score": None},
     ]
+
+
+def test_files_beside_the_input_are_cut_with_it(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in", list("abcde"))
+    begun = write_lines(tmp_path / "begun", ["A", "", "C", "D", "E"])
+    shards = list(cut(source, 2, {"prefixes": begun}))
+    assert [shard.beside for shard in shards] == [{"prefixes": lines} for lines in (["A", ""], ["C", "D"], ["E"])]
+    for lines in (["A"], list("ABCDEF")):
+        with pytest.raises(SightlineError, match=rf"begun: {len(lines)} prefixes for the 5 lines of .*in: give one"):
+            check_counts(source, {"prefixes": write_lines(begun, lines)})
+    job = Job(Path("m"), {"prefixes": str(begun), "mark": "!"})
+    assert (job.beside, job.shared) == ({"prefixes": begun}, {"mark": "!"})
+
+
+def test_what_a_shard_is_asked_for_is_read_once(tmp_path: Path, trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A glossary is read when a worker starts, and prefixes come with the shard, also where lines fail."""
+    monkeypatch.undo()  # a real translator
+    terms, begun = write_lines(tmp_path / "terms.tsv", ["b\tH"]), write_lines(tmp_path / "begun", list("ABCD"))
+    translate = ShardTranslator(Job(trained("transformer"), {"glossary": str(terms), "prefixes": str(begun)}))
+    terms.unlink()
+    begun.unlink()
+    found = translate(Shard(1, 3, ["a b", "c", "x" * 5], [], 0, True, {"prefixes": ["H G", "F", "nowhere"]}))
+    rows = found.output.decode().split("\n")
+    assert (rows[0][:3], rows[1][:1], rows[2]) == ("H G", "F", "")
+    assert [(one.line, "cannot spell 'nowhere'" in one.reason) for one in found.failures] == [(5, True)]
+
+
+def test_a_file_that_changes_while_it_is_used_is_told_of(tmp_path: Path) -> None:
+    source, output = write_lines(tmp_path / "in", list("abcd")), tmp_path / "out"
+    terms = write_lines(tmp_path / "terms", ["a\tA"])
+    job = Job(Path("some model"), {"glossary": str(terms)})
+
+    def changing(*given: Any) -> Generator[Translated]:
+        for translated in in_this_process(job)(*given):
+            write_lines(terms, ["a\tB"])
+            yield translated
+
+    with pytest.raises(SightlineError, match=r"terms: has changed while it was used; delete .*parts and start again"):
+        translate_file(job, source, output, changing, 2)
+    assert not output.exists()
 
 
 # The folder of parts, and the join
@@ -168,7 +213,7 @@ def test_a_file_in_shards(tmp_path: Path) -> None:
     for lines in (1, 2, 5, 9):
         summary = translate_file(JOB, source, output, in_this_process(JOB), lines, said.append)
         assert output.read_text() == "A\nB\n\n\nC\n"
-        assert summary == Summary(5, 1, "RuntimeError: it went off")
+        assert summary == Summary(5, 1, "RuntimeError: it went off", 1)
         assert failures(output) == [{"line": 3, "reason": "RuntimeError: it went off", "text": "boom"}]
     source.write_text("")
     assert translate_file(JOB, source, output, in_this_process(JOB)) == Summary(0)
@@ -252,7 +297,10 @@ def test_a_file_that_an_option_names_counts_by_its_content(tmp_path: Path) -> No
     job = Job(Path("some model"), {"glossary": str(terms)})
     broken_off(output, source, job)
     write_lines(terms, ["a\tB"])
-    with pytest.raises(SightlineError, match="begun with another glossary or other prefixes: go on as it was begun"):
+    with pytest.raises(
+        SightlineError,
+        match="begun with another glossary, or other prefixes, requirements or seeds: go on as it was begun",
+    ):
         translate_file(job, source, output, in_this_process(job), 1)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import sightline
+from sightline import failures
 from sightline.errors import SightlineError
 from sightline.translator import Translator
 from tests.commands import RECIPES, Command, write_lines
@@ -41,8 +42,10 @@ def test_a_prefix_is_kept_and_counted(strategy: str, translator: Translator) -> 
     lines = texts(translator, SOURCES, prefixes=["", "A", "B A"], strategy=strategy)
     assert lines[0] == texts(translator, SOURCES[:1], strategy=strategy)[0]
     assert [lines[1][:1], lines[2][:3]] == ["A", "B A"]
-    with pytest.raises(SightlineError, match="no prefix for line 3: there are 2"):
+    with pytest.raises(SightlineError, match="prefixes: 2 for 3 lines: give one for each line"):
         texts(translator, SOURCES, prefixes=["", "A"])
+    with pytest.raises(SightlineError, match="input, line 3: no entry for it in prefixes: there are 2"):
+        list(translator.stream(iter(SOURCES), prefixes=["", "A"]))
 
 
 def test_a_glossary_and_what_became_of_its_terms(translator: Translator, tmp_path: Path) -> None:
@@ -64,10 +67,20 @@ def test_forbidden_words_do_not_come(translator: Translator) -> None:
 
 
 def test_a_translation_shown_as_it_is_made(translator: Translator) -> None:
-    for options in ({"strategy": "greedy"}, {"beam": 4}, {"strategy": "sample", "seed": 3}, {"prefix": "C"}):
+    shown: tuple[dict[str, Any], ...] = (
+        {"strategy": "greedy"},
+        {"beam": 4},
+        {"strategy": "sample", "seed": 3},
+        {"prefix": "C"},
+        {"require": "H"},
+    )
+    for options in shown:
         for source in SOURCES:
             assert "".join(translator.live(source, **options)) == texts(translator, [source], **options)[0]
     assert not list(translator.live("  "))
+    for options in ({"strategy": "mbr"}, {"groups": 5}, {"check": True}, {"strategy": "sample", "n_best": 2}):
+        with pytest.raises(SightlineError, match="cannot be shown while it is made"):
+            translator.live("a", **options)
 
 
 def test_flags_and_second_attempts(translator: Translator) -> None:
@@ -81,6 +94,68 @@ def test_flags_and_second_attempts(translator: Translator) -> None:
     assert translator.translate("a b").flags is None
 
 
+def test_checks_see_attention_whether_it_is_shown_or_not(
+    translator: Translator, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        failures.CHECKS,
+        "dropped",
+        lambda one, expected: None if one.weights is None else failures.Flag("seen", str(one.weights.shape), 1.0),
+    )
+    attends = translator.config.model.recipe != "seq2seq"
+    for options in (["--check"], ["--retry"], ["--check", "--beam", 1]):
+        done = command("translate", translator.files.path, "--json", *options, stdin=b"a b c\n")
+        row = json.loads(done.out)
+        assert ("seen" in {flag["name"] for flag in row["flags"]}) == attends, done
+        assert "alignment" not in row
+        for attempt in ("first", "retry"):
+            assert "alignment" not in row.get(attempt, {})
+    assert command("translate", translator.files.path, "--retry", stdin=b"a b c\n").out.count("\t") == 0
+    lazily = translator.translate("a b c", check=True)
+    assert (lazily.links is not None) == attends
+
+
+def test_words_that_must_be_there(translator: Translator, tmp_path: Path) -> None:
+    (one,) = translator.translate(SOURCES[:1], require="H")
+    assert "H" in one.text.split()
+    assert [(word.text, word.honoured) for word in one.required or []] == [("H", True)]
+    two = translator.translate(SOURCES, require=["G H"], requires=[["E"], [], "F"])
+    assert all("G H" in one.text for one in two)
+    assert ["E" in two[0].text.split(), "F" in two[2].text.split()] == [True, True]
+    assert [len(one.required or []) for one in two] == [2, 1, 2]
+    assert two[0].as_dict()["required"][1] == {"text": "E", "honoured": True}
+    assert two[1].as_dict().get("terms") is None
+    lines = write_lines(tmp_path / "words.txt", ["E\tH", "", "F"])
+    assert [len(one.required or []) for one in translator.translate(SOURCES, requires=lines)] == [2, 0, 1]
+    terms = write_lines(tmp_path / "terms.tsv", ["b\tH"])
+    both = translator.translate(SOURCES[0], require="H", glossary=terms)
+    assert both.text.split().count("H") == 1  # asked for once, for two reasons
+    assert both.required is not None
+    assert both.required[0].honoured
+    twice = translator.translate(SOURCES[0], require=["H", "H"])
+    assert twice.text.split().count("H") >= 2
+    short = translator.translate("a b c", require=["G", "H"], max_length=1)
+    assert [word.honoured for word in short.required or []].count(False) == 1
+
+
+def test_each_line_has_its_own_seed(translator: Translator) -> None:
+    options: dict[str, Any] = {"strategy": "sample", "temperature": 9.0}
+    alone = [texts(translator, ["a b c"], seed=seed, **options)[0] for seed in (1, 2, 3)]
+    assert texts(translator, ["a b c"] * 3, seeds=[1, 2, 3], **options) == alone
+    assert len({*alone}) > 1
+    assert texts(translator, SOURCES, seeds=[1, 2, 3], beam=2) == texts(translator, SOURCES, beam=2)
+    with pytest.raises(SightlineError, match="seed is -1"):
+        texts(translator, SOURCES, seeds=[1, -1, 3], **options)
+
+
+def test_n_best_of_samples_are_samples(translator: Translator) -> None:
+    options: dict[str, Any] = {"strategy": "sample", "temperature": 9.0}
+    one = translator.translate("a b c", n_best=3, **options)
+    two = translator.translate("a b c", samples=3, **options)
+    assert [other.text for other in one.others] == [other.text for other in two.others]
+    assert len(one.others) == 2
+
+
 def test_a_utility_of_ones_own(translator: Translator) -> None:
     found = translator.translate("a b c", strategy="mbr", beam=4, utility=lambda one, other: -len(one))
     every = translator.translate("a b c", beam=4, n_best=4)
@@ -90,7 +165,8 @@ def test_a_utility_of_ones_own(translator: Translator) -> None:
 def test_mistakes(translator: Translator) -> None:
     for options, told in (
         ({"prefix": "A", "prefixes": ["B"]}, "give one of them"),
-        ({"utility": "rouge", "strategy": "mbr"}, "rouge"),
+        ({"utility": "rouge", "strategy": "mbr"}, "unknown utility 'rouge'"),
+        ({"prefix": "A xyz"}, "cannot spell 'xyz'"),
         ({"glosary": "x"}, "did you mean 'glossary'?"),
         ({"strategy": "bean"}, "did you mean 'beam'?"),
     ):
@@ -106,6 +182,18 @@ def test_the_command_line(trained: Any, command: Command, tmp_path: Path) -> Non
     line = ["translate", model, source]
     assert command(*line, "--prefixes", begun).out.split("\n")[1].startswith("G")
     assert command(*line, "--live").out == command(*line).out
+    assert command(*line, "--live", "--prefixes", begun).out == command(*line, "--prefixes", begun).out
+    one = command(*line, "--strategy", "sample", "--n-best", 2, "--seed", 3).out
+    assert one == command(*line, "--strategy", "sample", "--samples", 2, "--seed", 3).out
+    assert len(one.splitlines()) == 6
+    rows = [
+        json.loads(row) for row in command(*line, "--require", "H", "--require-file", begun, "--json").out.splitlines()
+    ]
+    assert [[word["text"] for word in row["required"]] for row in rows] == [["H", "H"], ["H", "G"], ["H", "F"]]
+    assert all(word["honoured"] for row in rows for word in row["required"])
+    assert command(*line, "--output", tmp_path / "out.jsonl").code == 0
+    assert [json.loads(row)["source"] for row in (tmp_path / "out.jsonl").read_text().splitlines()] == SOURCES
+    assert command(*line, "--patience", 2).out.splitlines() == texts(sightline.load(model), SOURCES, patience=2.0)
     rows = [json.loads(row) for row in command(*line, "--glossary", terms, "--json").out.splitlines()]
     assert rows[0]["terms"] == [{"term": "b", "text": "b", "honoured": True}]
     assert "B" not in command(*line, "--forbid", "B").out

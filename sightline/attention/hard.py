@@ -5,7 +5,7 @@ Shapes: B sentences, T queries (decoding: the hypotheses of a sentence), S posit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from sightline.attention.clues import Clue, Look
 from sightline.attention.core import masked_softmax, precise
 from sightline.attention.latent import stopping
 from sightline.attention.scores import Additive, Score
-from sightline.attention.soft import MEMORY, SoftAttention
+from sightline.attention.soft import MEMORY, NOTHING_BESIDE, SoftAttention
 from sightline.randomness import dropout, normal, uniform
 
 
@@ -76,10 +76,10 @@ class OnlineMonotonicAttention(SoftAttention):
     def remembers(self) -> bool:
         return True
 
-    def begin(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def begin(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
         first = torch.zeros(mask.shape, dtype=states.dtype, device=mask.device)
         first[:, 0] = 1
-        return {**super().begin(states, mask), MEMORY + "stood": first}
+        return {**super().begin(states, mask, beside), MEMORY + "stood": first}
 
     def after(self, look: Look, weights: Tensor) -> dict[str, Tensor]:
         return {**super().after(look, weights), "stood": weights}

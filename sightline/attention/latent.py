@@ -11,7 +11,7 @@ after, W kinds of jumps.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from sightline.attention.clues import Clue, Look
 from sightline.attention.core import LOG_ZERO, masked_log, masked_log_softmax, precise
 from sightline.attention.masks import onward_mask
 from sightline.attention.scores import Score
-from sightline.attention.soft import Scored
+from sightline.attention.soft import NOTHING_BESIDE, Scored
 
 
 class LatentAttention(Scored, ABC):
@@ -106,8 +106,8 @@ class ExactJumpsAttention(LatentAttention):
         nn.init.zeros_(self.jump.weight)
         nn.init.zeros_(self.jump.bias)
 
-    def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        return {**super().prepare(states, mask), "starts": self.key(states)}
+    def prepare(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        return {**super().prepare(states, mask, beside), "starts": self.key(states)}
 
     def moves(self, look: Look) -> Tensor:
         mask, size = look.shared["mask"], look.shared["mask"].size(-1)

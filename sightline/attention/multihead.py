@@ -46,6 +46,11 @@ class Heads(Tapped, ABC):
         if self.sees is not None:
             self.weight.data.mul_(self.sees)
 
+    @property
+    def outputs(self) -> list[nn.Linear]:
+        """The matrices that it ends with."""
+        return [self.output]
+
     def projections(self) -> Tensor:
         """The matrix of queries, keys and values, `(3d, d)`.
 

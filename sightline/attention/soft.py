@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,25 @@ from sightline.attention.scores import Score
 from sightline.randomness import dropout
 from sightline.stack import Stack
 
+NOTHING_BESIDE: Mapping[str, Tensor] = {}
 MEMORY = "attention."  # before the names of what attention remembers, in a decoder's state
+
+
+Mix = Callable[[Tensor], Tensor]
+
+
+class Readable(Protocol):
+    """A memory as attention sees it: states `(B, S, d_k)`, their mask `(B, S)`, and its parts where it has some."""
+
+    @property
+    def states(self) -> Tensor: ...
+    @property
+    def mask(self) -> Tensor: ...
+    @property
+    def parts(self) -> Sequence[Readable]: ...
+    def beside(self) -> Mapping[str, Tensor]:
+        """What attention may want beside them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -70,18 +89,36 @@ class Scored(Tapped):
         """Whether a look depends on the ones before, so that it has to wait for them."""
         return any(clue.remembers for clue in self.clues)
 
-    def prepare(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares."""
+    def open(self, memory: Readable) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What every step shares of a memory, and what is remembered before the first look."""
+        given = (memory.states, memory.mask, memory.beside())
+        return self.prepare(*given), self.begin(*given)
+
+    def prepare(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        """Encoder states `(B, S, d_k)` and their mask `(B, S)` as what every step shares; for `beside` see `begin`."""
         prepared = {"keys": self.score.prepare(states, mask), "values": states, "mask": mask}
         for clue in self.clues:
             prepared |= clue.prepare(states, mask)
         return prepared
 
-    def begin(self, states: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """What it remembers before the first look: tensors `(B, S, …)`, one row for each hypothesis later on."""
+    @property
+    def token_width(self) -> int:
+        """k: how wide what looks want of a token is."""
+        return sum(clue.token_width for clue in self.clues)
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """What looks want of the tokens that are read before them, `(…, e)` to `(…, k)`."""
+        wanted = [clue.of_tokens(embedded) for clue in self.clues if clue.token_width]
+        return wanted[0] if wanted else embedded[..., :0]
+
+    def begin(self, states: Tensor, mask: Tensor, beside: Mapping[str, Tensor] = NOTHING_BESIDE) -> dict[str, Tensor]:
+        """What it remembers before the first look: tensors `(B, S, …)`, one row for each hypothesis later on.
+
+        `beside` may have more of the positions, `(B, …)` each: their `ids`.
+        """
         begun: dict[str, Tensor] = {}
         for clue in self.clues:
-            begun |= clue.begin(states, mask)
+            begun |= clue.begin(states, mask, {**beside})
         return {MEMORY + name: value for name, value in begun.items()}
 
     def scores(self, look: Look) -> Tensor:
@@ -103,18 +140,24 @@ class SoftAttention(Scored, ABC):
     def weigh(self, look: Look) -> Tensor:
         """`(B, T, S)`: where to look."""
 
+    def mixer(self, shared: Mapping[str, Tensor], repeated: Callable[[Tensor], Mix]) -> Mix:
+        """What mixes the values of `prepare` in every step of a loop; `repeated` makes it of values `(B, S, d_k)`."""
+        return repeated(shared["values"])
+
     def forward(
         self,
         queries: Tensor,
         shared: dict[str, Tensor],
         positions: Tensor,
-        mix: Callable[[Tensor], Tensor] | None = None,
+        mix: Mix | None = None,
         state: Mapping[str, Tensor] | None = None,
+        tokens: Tensor | None = None,
     ) -> Attended:
         """Queries `(B, T, d_q)` at target positions `(T,)`, from 0, look at what `prepare` made.
 
         `mix`, weights `(B, T, S)` to contexts `(B, T, d_k)`, may stand in for the product with the values. `state` has
-        among other things what `begin` or the look before left, `(B · T, S, …)` each.
+        among other things what `begin` or the look before left, `(B · T, S, …)` each. `tokens` `(B, T, k)` is what
+        `of_tokens` made of those that were just read, for attention that wants it.
         """
         leading = queries.shape[:2]
         carried = {
@@ -122,7 +165,9 @@ class SoftAttention(Scored, ABC):
             for name, value in (state or {}).items()
             if name.startswith(MEMORY)
         }
-        look = Look(queries, shared, positions, carried)
+        look = Look(queries, shared, positions, carried, tokens)
+        for clue in self.clues:
+            carried |= clue.before(look)
         weights = self.weigh(look)
         if self.tap is not None:
             self.tap.record(weights[:, None])

@@ -159,7 +159,7 @@ def _labels(corpora: Sequence[Corpus], data: DataConfig, wanted: Sequence[int]) 
         raise SightlineError(f"{corpora[0].files.paths[0]}: {len(left)} usable pairs are too few to hold some out")
     size = choose_held_out(data.held_out, len(left))
     for part in wanted:
-        chosen = hold_out(keys[0], keys[1], size, SEED + part)
+        chosen = hold_out(keys, size, SEED + part)
         labels[left[chosen]] = part
         left, keys = left[~chosen], [side[~chosen] for side in keys]
     return labels

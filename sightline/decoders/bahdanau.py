@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sightline.attention.joined import JoinedAttention
 from sightline.attention.soft import Attended, SoftAttention
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
+from sightline.decoders.base import Decoded, Decoder, Loop, Start
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
 from sightline.state import State
@@ -52,8 +53,8 @@ class BahdanauDecoder(Decoder):
     def __init__(
         self,
         cells: CellStack,
-        bridge: Bridge,
-        attention: SoftAttention,
+        bridge: Start,
+        attention: SoftAttention | JoinedAttention,
         readout: Readout,
         width: int,
         readout_state: str,
@@ -66,36 +67,45 @@ class BahdanauDecoder(Decoder):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
-        remembered = self.attention.begin(memory.states, memory.mask)
-        return State(self.attention.prepare(memory.states, memory.mask), {**self.bridge(memory), **remembered})
+        shared, remembered = self.attention.open(memory)
+        return State(shared, {**self.bridge(memory), **remembered})
 
-    def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> tuple[State, Tensor, Attended]:
-        """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, and what was seen."""
+    def advance(
+        self, projected: Tensor, known: Tensor, state: State, loop: Loop | None = None
+    ) -> tuple[State, Tensor, Attended]:
+        """From projected tokens `(R, G n)`: the next state, the state to read out `(R, n)`, and what was seen.
+
+        `known` `(R, k)` is what attention wants of the tokens.
+        """
         before = state.own[self.cells.top]
         position = torch.tensor([state.position], device=before.device)
         queries, mix = before.view(-1, state.width, before.size(-1)), loop.mix if loop else None
-        looked = self.attention(queries, state.shared, position, mix, state.own)
+        tokens = known.view(*queries.shape[:2], known.size(-1))
+        looked = self.attention(queries, state.shared, position, mix, state.own, tokens)
         own = self.cells.step(projected, looked.context.flatten(0, 1), state.own, loop.weights if loop else None)
         after = state.advance({**own, **looked.state})
         read = after.own[self.cells.top] if self.updated else before
         return after, read, looked
 
     def of_tokens(self, embedded: Tensor) -> Tensor:
-        """Their share of the gates and of the readout, `(…, G n + 2 d)`."""
-        return torch.cat([self.cells.project(embedded), self.readout.of_tokens(embedded)], -1)
+        """Their share of the gates, of the readout and of attention, `(…, G n + 2 d + k)`."""
+        parts = (self.cells.project(embedded), self.readout.of_tokens(embedded), self.attention.of_tokens(embedded))
+        return torch.cat(parts, -1)
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
-        projected, share = given.tensor_split([given.size(-1) - 2 * self.width], -1)
-        state, read, looked = self.advance(projected, state)
+        end = given.size(-1) - self.attention.token_width
+        projected, share, known = given.tensor_split([end - 2 * self.width, end], -1)
+        state, read, looked = self.advance(projected, known, state)
         features = self.readout.added(share, read, looked.context.flatten(0, 1))
         return Decoded(self.dropout(features), state, looked.weights.flatten(0, 1), log_chances=looked.rows_drawn())
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
         state = self.start(memory)
-        loop = Loop.over(self.cells, state)
+        loop = Loop.over(self.cells, state, self.attention)
         reads, looks = [], []
-        for projected in self.cells.project(embedded).unbind(1):
-            state, read, looked = self.advance(projected, state, loop)
+        of_tokens = (self.cells.project(embedded), self.attention.of_tokens(embedded))
+        for projected, known in zip(*(part.unbind(1) for part in of_tokens), strict=True):
+            state, read, looked = self.advance(projected, known, state, loop)
             reads.append(read)
             looks.append(looked)
         seen = Attended.joined(looks)

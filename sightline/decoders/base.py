@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.joined import JoinedAttention
+from sightline.attention.soft import SoftAttention
 from sightline.batch import Memory
 from sightline.decoders.cells import CellStack, Shared
 from sightline.repeated import RepeatedValues
@@ -78,13 +80,22 @@ class Loop(NamedTuple):
     mix: Callable[[Tensor], Tensor]
 
     @classmethod
-    def over(cls, cells: CellStack, state: State) -> Loop:
-        """The loop that starts from `state`."""
-        return cls([cell.shared() for cell in cells.cells], RepeatedValues(state.shared["values"]).mixed)
+    def over(cls, cells: CellStack, state: State, attention: SoftAttention | JoinedAttention) -> Loop:
+        """The loop that starts from `state`, with looks by `attention`."""
+        mix = attention.mixer(state.shared, lambda values: RepeatedValues(values).mixed)
+        return cls([cell.shared() for cell in cells.cells], mix)
 
 
-class Bridge(nn.Module):
-    """From the encoder's end to the first state of a recurrent decoder.
+class Start(nn.Module, ABC):
+    """From the end of encoders to the first state of a recurrent decoder."""
+
+    @abstractmethod
+    def forward(self, memory: Memory) -> dict[str, Tensor]:
+        """The decoder's first states `(B, n)`, named as `CellStack` names them."""
+
+
+class Bridge(Start):
+    """From one encoder's end to the first state of a recurrent decoder.
 
     Without `summarise` all of a recurrent encoder's last states are handed over as they are, which needs the same
     cell, layers and width on both sides (Sutskever et al. 2014). With it, `tanh(W x)` of the vector it makes gives
@@ -99,7 +110,6 @@ class Bridge(nn.Module):
         self.linear = nn.Linear(summary, layers * width * (1 + has_cell)) if summarise else None
 
     def forward(self, memory: Memory) -> dict[str, Tensor]:
-        """The decoder's first states `(B, n)`, named as `CellStack` names them."""
         if self.summarise is None or self.linear is None:
             assert memory.final is not None
             return _named(memory.final.hidden, memory.final.cell)

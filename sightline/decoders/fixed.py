@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder, mean_state
+from sightline.decoders.base import Decoded, Decoder, Start, mean_state
 from sightline.decoders.cells import CellStack
 from sightline.errors import SightlineError
 from sightline.layers import Dropout
@@ -24,7 +24,7 @@ class FixedContextDecoder(Decoder):
     """
 
     def __init__(
-        self, cells: CellStack, bridge: Bridge, context: str, memory_width: int, max_source: int, dropout: float
+        self, cells: CellStack, bridge: Start, context: str, memory_width: int, max_source: int, dropout: float
     ) -> None:
         super().__init__()
         self.cells, self.bridge, self.context, self.max_source = cells, bridge, context, max_source

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sightline.attention.clues import Look
 from sightline.attention.latent import LatentAttention, arrived, first_place
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder
+from sightline.decoders.base import Decoded, Decoder, Start
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
 from sightline.state import State
@@ -34,7 +34,7 @@ class LatentDecoder(Decoder):
     def __init__(
         self,
         cells: CellStack,
-        bridge: Bridge,
+        bridge: Start,
         attention: LatentAttention,
         memory_width: int,
         dropout: float,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.joined import JoinedAttention
 from sightline.attention.soft import Attended, SoftAttention
 from sightline.batch import Memory
-from sightline.decoders.base import Bridge, Decoded, Decoder, Loop
+from sightline.decoders.base import Decoded, Decoder, Loop, Start
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
 from sightline.state import State
@@ -26,8 +27,8 @@ class LuongDecoder(Decoder):
     def __init__(
         self,
         cells: CellStack,
-        bridge: Bridge,
-        attention: SoftAttention,
+        bridge: Start,
+        attention: SoftAttention | JoinedAttention,
         memory_width: int,
         input_feeding: bool,
         dropout: float,
@@ -39,32 +40,43 @@ class LuongDecoder(Decoder):
         self.dropout = Dropout(dropout)
 
     def start(self, memory: Memory) -> State:
-        own = {**self.bridge(memory), **self.attention.begin(memory.states, memory.mask)}
+        shared, remembered = self.attention.open(memory)
+        own = {**self.bridge(memory), **remembered}
         if self.input_feeding:
             own = {**own, "fed": torch.zeros_like(own[self.cells.top])}
-        return State(self.attention.prepare(memory.states, memory.mask), own)
+        return State(shared, own)
 
     def look(self, hidden: Tensor, looked: Attended) -> Tensor:
         """Top states `(B, T, n)` and what they saw to attentional vectors `(B, T, n)`."""
         return self.dropout(torch.tanh(self.combine(torch.cat([looked.context, hidden], -1))))
 
-    def advance(self, projected: Tensor, state: State, loop: Loop | None = None) -> tuple[Tensor, State, Attended]:
-        """One step from projected tokens `(R, G n)`: features `(R, n)`, the next state, and what was seen."""
+    def advance(
+        self, projected: Tensor, known: Tensor, state: State, loop: Loop | None = None
+    ) -> tuple[Tensor, State, Attended]:
+        """One step from projected tokens `(R, G n)`: features `(R, n)`, the next state, and what was seen.
+
+        `known` `(R, k)` is what attention wants of the tokens.
+        """
         own = self.cells.step(projected, state.own.get("fed"), state.own, loop.weights if loop else None)
         hidden = own[self.cells.top]
         position = torch.tensor([state.position], device=hidden.device)
         queries = hidden.view(-1, state.width, hidden.size(-1))
-        looked = self.attention(queries, state.shared, position, loop.mix if loop else None, state.own)
+        tokens = known.view(*queries.shape[:2], known.size(-1))
+        looked = self.attention(queries, state.shared, position, loop.mix if loop else None, state.own, tokens)
         features = self.look(queries, looked).flatten(0, 1)
         if self.input_feeding:
             own["fed"] = features
         return features, state.advance({**own, **looked.state}), looked
 
     def of_tokens(self, embedded: Tensor) -> Tensor:
-        return self.cells.project(embedded)
+        """Their share of the gates and of attention, `(…, G n + k)`."""
+        projected = self.cells.project(embedded)
+        wanted = self.attention.token_width
+        return torch.cat([projected, self.attention.of_tokens(embedded)], -1) if wanted else projected
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
-        features, state, looked = self.advance(given, state)
+        projected, known = given.tensor_split([given.size(-1) - self.attention.token_width], -1)
+        features, state, looked = self.advance(projected, known, state)
         return Decoded(features, state, looked.weights.flatten(0, 1), log_chances=looked.rows_drawn())
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
@@ -74,10 +86,11 @@ class LuongDecoder(Decoder):
             looked = self.attention(hidden, state.shared, torch.arange(hidden.size(1), device=hidden.device))
             state = State(state.shared, own, 1, embedded.size(1))
             return Decoded(self.look(hidden, looked), state, looked.weights, log_chances=looked.log_chances)
-        loop = Loop.over(self.cells, state)
+        loop = Loop.over(self.cells, state, self.attention)
         all_features, looks = [], []
-        for projected in self.cells.project(embedded).unbind(1):
-            features, state, looked = self.advance(projected, state, loop)
+        of_tokens = (self.cells.project(embedded), self.attention.of_tokens(embedded))
+        for projected, known in zip(*(part.unbind(1) for part in of_tokens), strict=True):
+            features, state, looked = self.advance(projected, known, state, loop)
             all_features.append(features)
             looks.append(looked)
         seen = Attended.joined(looks)

@@ -5,12 +5,12 @@ Shapes: see `decoders/base.py`; H heads, d_k width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.joined import JoinedCross, numbered, of_number
 from sightline.attention.kinds import CrossAttention, SelfAttention
 from sightline.attention.masks import padding_mask
 from sightline.batch import Memory
@@ -19,6 +19,8 @@ from sightline.layers import FeedForward, Residual, make_norm, start_small
 from sightline.reversible import OneStream, Sublayer, TwoStreams, pass_through
 from sightline.stack import Stack
 from sightline.state import State
+
+Masks = Tensor | tuple[Tensor, ...] | None
 
 
 class TransformerDecoderLayer(nn.Module):
@@ -43,9 +45,11 @@ class TransformerDecoderLayer(nn.Module):
         self.around_feedforward = Residual(attention.width, norm, norm_position, dropout)
 
     def forward(
-        self, states: Tensor, memory: Tensor, mask: Tensor | None, head: int | None = None
+        self, states: Tensor, memory: Tensor, mask: Masks, head: int | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """States `(B, T, d)`, memory `(B, S, d)` and its mask, broadcastable to `(B, H, T, S)`, to states `(B, T, d)`.
+
+        Where each source is looked at apart, the mask is one for each.
 
         With a `head`, its weights over the memory, `(B, T, S)`, come too, with their gradient. Padding comes last, so
         causality alone hides it from every real position.
@@ -58,6 +62,8 @@ class TransformerDecoderLayer(nn.Module):
 
             def look(queries: Tensor) -> Tensor:
                 if head is not None:
+                    assert not isinstance(cross, JoinedCross), "a configuration that asks for it is refused"
+                    assert not isinstance(mask, tuple)
                     seen.append(cross.head_weights(head, queries, memory, mask))
                 return cross(queries, memory, mask)
 
@@ -65,7 +71,7 @@ class TransformerDecoderLayer(nn.Module):
             weights = seen[0] if seen else None
         return self.around_feedforward(states, self.feedforward), weights
 
-    def sublayers(self, mask: Tensor | None) -> list[Sublayer]:
+    def sublayers(self, mask: Masks) -> list[Sublayer]:
         """The same in its parts."""
         found = [
             Sublayer(self.around_attention, self.self_attention, lambda x, memory: self.self_attention(x, causal=True)),
@@ -78,7 +84,7 @@ class TransformerDecoderLayer(nn.Module):
 
     def last_matrices(self) -> list[nn.Linear]:
         """What each sublayer ends with."""
-        cross = [] if self.cross is None else [self.cross.output]
+        cross = [] if self.cross is None else self.cross.outputs
         return [self.self_attention.output, *cross, self.feedforward.outer]
 
 
@@ -112,7 +118,7 @@ class TransformerDecoder(Decoder):
             start_small([matrix for layer in layers for matrix in layer.last_matrices()])
 
     def forward(self, memory: Memory, embedded: Tensor) -> Decoded:
-        mask = None if bool(memory.mask.all()) else padding_mask(memory.mask)
+        mask = self.masks(memory)
         states, shown = embedded, self.pointing or self.taught
         weights: Tensor | None = None
         if self.reversible:
@@ -126,15 +132,25 @@ class TransformerDecoder(Decoder):
                 states, _ = layer(states, memory.states, mask)
         return Decoded(self.norm(states), State(position=embedded.size(1)), weights)
 
+    def masks(self, memory: Memory) -> Masks:
+        """What hides the memory's padding: nothing where it has none, a mask, or one for each source."""
+        if any(isinstance(layer.cross, JoinedCross) for layer in self.layers):
+            return tuple(padding_mask(part.mask) for part in memory.parts)
+        return None if bool(memory.mask.all()) else padding_mask(memory.mask)
+
     def start(self, memory: Memory) -> State:
         # Without padding there is no mask to carry, nor to add to the scores of every layer at every step.
         shared = {} if bool(memory.mask.all()) else {"mask": memory.mask}
-        mask = padding_mask(memory.mask) if shared else None
+        masks = self.masks(memory)
         own: dict[str, Tensor] = {}
         for number, layer in enumerate(self.layers):
-            if layer.cross is not None:
-                shared |= _numbered(number, layer.cross.remember(memory.states, mask))
-            own |= _numbered(number, layer.self_attention.begin(memory.states.size(0)))
+            if isinstance(layer.cross, JoinedCross):
+                assert isinstance(masks, tuple)
+                shared |= numbered(number, layer.cross.remember(memory.states, masks))
+            elif layer.cross is not None:
+                assert not isinstance(masks, tuple)
+                shared |= numbered(number, layer.cross.remember(memory.states, masks))
+            own |= numbered(number, layer.self_attention.begin(memory.states.size(0)))
         return State(shared, own)
 
     def go_on(self, given: Tensor, state: State) -> Decoded:
@@ -155,8 +171,8 @@ class TransformerDecoder(Decoder):
 
     def attend_to_past(self, number: int, states: Tensor, state: State, own: dict[str, Tensor]) -> Tensor:
         """Self-attention of `(R, 1, d)`; what it carries on goes to `own`."""
-        found, past = self.layers[number].self_attention.advance(states, _of_number(number, state.own))
-        own |= _numbered(number, past)
+        found, past = self.layers[number].self_attention.advance(states, of_number(number, state.own))
+        own |= numbered(number, past)
         return found
 
     def attend_to_memory(
@@ -166,7 +182,7 @@ class TransformerDecoder(Decoder):
         cross = self.layers[number].cross
         assert cross is not None
         grouped = states.view(-1, state.width, states.size(-1))  # (B, K, d)
-        memory = _of_number(number, state.shared)
+        memory = of_number(number, state.shared)
         reports = self.pointing or self.alignment
         if reports is not None and reports[0] in (None, number):
             weights = cross.recall_weights(grouped, memory, mask)  # (B, H, K, S)
@@ -175,14 +191,3 @@ class TransformerDecoder(Decoder):
                 chosen = weights.mean(1) if head is None else weights[:, head]
                 reported.append(chosen.flatten(0, 1))
         return cross.recall(grouped, memory, mask).view_as(states)
-
-
-def _numbered(number: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A layer's tensors under the names that a state has for them."""
-    return {f"{number}.{name}": value for name, value in values.items()}
-
-
-def _of_number(number: int, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The way back."""
-    start = f"{number}."
-    return {name.removeprefix(start): value for name, value in values.items() if name.startswith(start)}

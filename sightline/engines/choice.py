@@ -12,10 +12,10 @@ from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
 from sightline.hypothesis import Hypothesis
 from sightline.interop.ctranslate2 import unsupported
-from sightline.interop.kept import for_ctranslate2, is_export
-from sightline.interop.weights import number
+from sightline.interop.kept import is_export
 
 if TYPE_CHECKING:
+    from sightline.engines.ctranslate2 import CTranslate2Engine
     from sightline.engines.pytorch import PyTorchEngine
 
 AUTO = "auto"
@@ -41,9 +41,9 @@ class Engines:
     def __post_init__(self) -> None:
         if self.wanted not in (AUTO, *NAMES):
             raise SightlineError(f"unknown engine '{self.wanted}'; {nearest(self.wanted, [AUTO, *NAMES])}")
-        if self.compute is None or self.compute in PYTORCH_TYPES or is_export(self.files.path):
+        if self.compute is None or self.compute in PYTORCH_TYPES:
             return
-        reason = unsupported(self.files.config.model)
+        reason = None if is_export(self.files.path) else unsupported(self.files.config.model)
         if self.wanted == "pytorch" or (self.wanted == AUTO and reason is not None):
             why = "" if reason is None else f", and the ctranslate2 engine cannot run {reason}"
             raise SightlineError(f"compute={self.compute}: the pytorch engine has {' and '.join(PYTORCH_TYPES)}{why}")
@@ -53,7 +53,7 @@ class Engines:
         if self.wanted != AUTO:
             return [self.wanted]
         if is_export(self.files.path):
-            return ["ctranslate2"]
+            return list(NAMES)  # what it was made for comes first
         able = NAMES if unsupported(self.files.config.model) is None else NAMES[1:]
         # On a GPU PyTorch is as fast, and it can do all but compute in other types.
         return list(reversed(able)) if self.compute is None and self._on_gpu() else list(able)
@@ -65,8 +65,7 @@ class Engines:
             reason = engine.refuses(task)
             if reason is None:
                 return engine
-        other = "the model that it was exported from" if is_export(self.files.path) else "the pytorch engine"
-        raise SightlineError(f"the {name} engine cannot {reason}; {other} can")
+        raise SightlineError(f"the {name} engine cannot {reason}; the pytorch engine can")
 
     def search(self, sources: Sequence[Ids], task: Task, watch: Watch) -> list[list[Hypothesis]]:
         """Hypotheses of each source: see `Engine.search`.
@@ -103,12 +102,23 @@ class Engines:
         assert isinstance(engine, PyTorchEngine)
         return engine
 
-    def aligns(self, alignment: AlignmentConfig) -> bool:
-        """Whether there is an engine that can tell an alignment: all but an export of a model without a chosen head."""
-        if not is_export(self.files.path):
-            return True
-        _, about = for_ctranslate2(self.files)
-        return about.aligns(alignment, number(self.files.config.model.decoder.layers))
+    def check_live(self) -> None:
+        """Refuses to show a translation while it is made where that was left no engine that can."""
+        if "pytorch" not in self.names():
+            raise SightlineError(
+                "the ctranslate2 engine cannot show a translation while it is made; the pytorch engine can: choose it, "
+                "or auto"
+            )
+
+    def looking(self, alignment: AlignmentConfig) -> CTranslate2Engine | None:
+        """The engine that can tell the weights of given translations without torch; None when there is none."""
+        if "ctranslate2" not in self.names():
+            return None
+        from sightline.engines.ctranslate2 import CTranslate2Engine
+
+        engine = self.get(CTranslate2Engine.name)
+        assert isinstance(engine, CTranslate2Engine)
+        return engine if engine.aligns(alignment) else None
 
     def _on_gpu(self) -> bool:
         if self.device is not None:

@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sightline.config import AlignmentConfig
 from sightline.data import ordered_batches
 from sightline.engines.base import Ids, Task, Watch
 from sightline.engines.batching import BATCH_TOKENS, ahead, in_batches
@@ -135,9 +137,42 @@ class CTranslate2Engine:
             done.update(zip(part, (list(result.result().log_probs) for result in results), strict=True))
         return [done[index] for index in range(len(pairs))]
 
+    def weights(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[NDArray[np.float32]]:
+        """Where it looks to write given targets, `(T, S)` each, the row of the end included.
+
+        Sources are ids with their end symbols, targets without. Those are prefixes that a greedy search keeps to.
+        """
+        lengths = np.array([len(source) + len(target) for source, target in pairs], dtype=np.int64)
+
+        def start(part: list[int]) -> list[Any]:
+            return list(
+                self.translator.translate_batch(
+                    [self._names(pairs[index][0]) for index in part],
+                    [[self.target_names[id] for id in pairs[index][1]] for index in part],
+                    asynchronous=True,
+                    beam_size=1,
+                    max_input_length=0,
+                    max_decoding_length=max(len(pairs[index][1]) for index in part) + 1,
+                    return_scores=False,
+                    return_attention=True,
+                    return_end_token=True,
+                )
+            )
+
+        done: dict[int, NDArray[np.float32]] = {}
+        for part, results in ahead([each.tolist() for each in reversed(ordered_batches(lengths, BATCH_TOKENS))], start):
+            for index, result in zip(part, results, strict=True):
+                rows = np.array(result.result().attention[0], dtype=np.float32)
+                done[index] = rows[: len(pairs[index][1]) + 1]
+        return [done[index] for index in range(len(pairs))]
+
+    def aligns(self, alignment: AlignmentConfig) -> bool:
+        """Whether its attention is what tells this alignment."""
+        return self.about.aligns(alignment, number(self.files.config.model.decoder.layers))
+
     def _aligns(self, task: Task) -> bool:
         """Whether the attention that comes with a search is what the task asks for."""
-        return task.align and self.about.aligns(task.alignment, number(self.files.config.model.decoder.layers))
+        return task.align and self.aligns(task.alignment)
 
     def _names(self, source: Ids) -> list[str]:
         return [self.source_names[id] for id in source]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sightline.align import force, log_probs
-from sightline.batch import Batch, pad
+from sightline.align import force, log_probs, source_tokens
+from sightline.batch import Batch
 from sightline.config import AlignmentConfig
 from sightline.data import ordered_batches
 from sightline.decoders import TransformerDecoder
@@ -20,7 +21,7 @@ from sightline.forced import Forced
 from sightline.hypothesis import Hypothesis, Streamed
 from sightline.performance import in_threads, threads
 from sightline.search import search, stream
-from sightline.text import PAD
+from sightline.writer import Writer
 
 # The beam that `search.batch_tokens` is meant for: wider ones get smaller batches.
 BUDGETED_BEAM = 5
@@ -65,13 +66,13 @@ class PyTorchEngine:
         """See `Engine`. Weights are left to a forced pass, which sees all layers and heads at once."""
         options = task.options
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        self._report_weights(task)
+        model = self._reporting(task)
 
         def found(indices: list[int]) -> list[list[Hypothesis]]:
-            batch = Batch((pad([list(sources[index]) for index in indices], PAD),)).to(self.device)
+            batch = self._batch([sources[index] for index in indices])
             requests = [task.requests[index] for index in indices] if task.requests else None
             with torch.inference_mode():  # of this thread alone
-                return search(self.model, batch, options, requests)
+                return search(model, batch, options, requests)
 
         batches = self._batches(lengths, options.width)
         done: dict[int, list[Hypothesis]] = {}
@@ -79,6 +80,10 @@ class PyTorchEngine:
             done.update(zip(indices, results, strict=True))
             watch(len(indices))
         return [done[index] for index in range(len(sources))]
+
+    def _batch(self, sources: Sequence[Ids]) -> Batch:
+        """Ids with their end symbols as a batch."""
+        return Batch(source_tokens(self.folder, sources)).to(self.device)
 
     def _batches(self, lengths: NDArray[np.int64], width: int) -> list[list[int]]:
         """Sources of these lengths in batches, for so many hypotheses each; they depend on nothing else.
@@ -95,10 +100,9 @@ class PyTorchEngine:
 
     def live(self, source: Ids, task: Task) -> Iterator[Streamed]:
         """The best translation of one source (ids with their end symbol), part by part as it becomes certain."""
-        self._report_weights(task)
-        batch = Batch((pad([list(source)], PAD),)).to(self.device)
+        batch = self._batch([source])
         request = task.requests[0] if task.requests else None
-        parts = stream(self.model, batch, task.options, request)
+        parts = stream(self._reporting(task), batch, task.options, request)
         while True:
             # A caller may do other things between two parts, which must not run in inference mode.
             with torch.inference_mode():
@@ -115,11 +119,18 @@ class PyTorchEngine:
         """What the model sees of pairs whose targets are given: see `sightline.align.force`."""
         return force(self.folder, pairs, self.device)
 
-    def _report_weights(self, task: Task) -> None:
-        """Only the coverage penalty needs a Transformer's weights at every step."""
+    def _reporting(self, task: Task) -> Writer:
+        """The model whose steps report what the task needs: only the coverage penalty needs a Transformer's weights.
+
+        Another search may be under way, so that is a model of its own, made of the same parts.
+        """
         decoder = self.model.decoder
-        if isinstance(decoder, TransformerDecoder):
-            decoder.alignment = self._head(decoder, task.alignment) if task.options.coverage_penalty else None
+        if not isinstance(decoder, TransformerDecoder) or not task.options.coverage_penalty:
+            return self.model
+        model, reporting = copy(self.model), copy(decoder)
+        reporting.alignment = self._head(decoder, task.alignment)
+        model._modules = {**self.model._modules, "decoder": reporting}
+        return model
 
     def _head(self, decoder: TransformerDecoder, alignment: AlignmentConfig) -> tuple[int | None, int | None]:
         """The layer and head that the alignment is read from, as the decoder wants them."""

@@ -70,6 +70,8 @@ def readable(alignment: AlignmentConfig, layers: int) -> tuple[int, int | None] 
 
 def unsupported(config: ModelConfig) -> str | None:
     """What CTranslate2 cannot run of such a model, as in "it cannot run …"; None when it can."""
+    if config.source_count > 1:
+        return f"a model of several sources ({config.source_count})"
     if config.recipe == "seq2seq":
         return "a decoder without attention (seq2seq)"
     if not config.has_source:
@@ -199,7 +201,7 @@ def _first_head(weights: Weights, about: About, heads: int) -> Weights:
     """
     if about.layer is None or not about.head:
         return weights
-    order = [about.head, *(head for head in range(heads) if head != about.head)]
+    order = head_order(about.head, heads)
     name = f"decoder.layers.{about.layer}.cross"
 
     def sorted_rows(values: Array) -> Array:
@@ -211,6 +213,11 @@ def _first_head(weights: Weights, about: About, heads: int) -> Weights:
         f"{name}.bias": sorted_rows(weights[f"{name}.bias"]),
         f"{name}.output.weight": output.reshape(len(output), heads, -1)[:, order].reshape(output.shape),
     }
+
+
+def head_order(head: int, heads: int) -> list[int]:
+    """The heads of a layer with the chosen one first."""
+    return [head, *(other for other in range(heads) if other != head)]
 
 
 def _positions(config: ModelConfig, weights: Weights, side: str, count: int) -> Array:

@@ -7,15 +7,19 @@ import json
 import os
 import shutil
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from sightline.errors import SightlineError
-from sightline.files import failure, sha256
+from sightline.files import failure, sha256, write_text
 from sightline.folder import WEIGHTS, ModelFiles, weights_file
 from sightline.interop.ctranslate2 import MODEL, SETTINGS, VERSION, About, converted, describe, read_about
 from sightline.interop.shortlist import FILE as SHORTLIST
 
 KEPT = ".ctranslate2"
+STAMP = "weights.json"
+SETTLED = 2 * 10**9  # nanoseconds; file systems count in up to two seconds
 
 Source = Path | dict[str, bytes]
 """A folder that CTranslate2 reads, or its files by name."""
@@ -35,9 +39,11 @@ def for_ctranslate2(files: ModelFiles) -> tuple[Source, About]:
         about = _read_about(files.path / SETTINGS)
         _check_shortlist(files.path / SHORTLIST, about)
         return files.path, about
-    place = files.path / KEPT / _digest(files)
+    weights = _weights_digest(files.path)
+    place = files.path / KEPT / _digest(files, weights)
     about = describe(files.config)
     if (place / MODEL).is_file():
+        _note_weights(files.path, place, weights)
         return place, about
     content = converted(files)
     try:
@@ -70,12 +76,42 @@ def _check_shortlist(path: Path, about: About) -> None:
         raise SightlineError(f"{path}: {what}: export the model again")
 
 
-def _digest(files: ModelFiles) -> str:
+def _digest(files: ModelFiles, weights: str) -> str:
     """What a conversion depends on, in a few letters."""
     config = files.config
     settings = [VERSION, config.model.model_dump(mode="json"), vars(describe(config))]
-    weights = sha256(weights_file(files.path))
     return hashlib.sha256(f"{weights} {json.dumps(settings, sort_keys=True)}".encode()).hexdigest()[:16]
+
+
+def _weights_digest(folder: Path) -> str:
+    """The SHA-256 of the weights: as it was noted in a conversion of theirs, while their size and date are the same."""
+    path = weights_file(folder)
+    now = _stamp(path)
+    for note in (folder / KEPT).glob(f"*/{STAMP}"):
+        with suppress(OSError, ValueError, AttributeError):  # none that we wrote
+            before = json.loads(note.read_bytes())
+            if {name: before.get(name) for name in now} == now and isinstance(before.get("sha256"), str):
+                return str(before["sha256"])
+    return sha256(path)
+
+
+def _note_weights(folder: Path, place: Path, digest: str) -> None:
+    """Keeps the digest of the weights beside their conversion, so that it need not be taken again.
+
+    A file that was written just now may be written once more within the same tick of the clock: then nothing is kept.
+    """
+    now, note = _stamp(weights_file(folder)), place / STAMP
+    if time.time_ns() - now["modified"] <= SETTLED:
+        return
+    text = json.dumps({**now, "sha256": digest})
+    with suppress(OSError, SightlineError):  # a folder of someone else's
+        if not note.is_file() or note.read_text(encoding="utf-8", errors="replace") != text:
+            write_text(note, text)
+
+
+def _stamp(path: Path) -> dict[str, int]:
+    about = path.stat()
+    return {"size": about.st_size, "modified": about.st_mtime_ns}
 
 
 def _keep(content: dict[str, bytes], place: Path) -> None:

@@ -43,6 +43,8 @@ class Tensor(NamedTuple):
 
 def unsupported(config: ModelConfig) -> str | None:
     """What MarianMT cannot express of such a model; None when it can."""
+    if config.source_count > 1:
+        return f"a model of several sources (model.sources.count={config.source_count})"
     if not config.has_source:
         return f"a decoder without an encoder ({config.recipe})"
     if config.recipe != "transformer" or config.encoder.kind != "transformer":

@@ -1,4 +1,4 @@
-"""CTranslate2's file of weights, `model.bin`, written from numpy arrays.
+"""CTranslate2's file of weights, `model.bin`, written from numpy arrays and read again.
 
 `ctranslate2.specs` writes it too, but imports torch wherever it is installed, and a translation must not wait for that.
 The layout is that of binary version 6, which later versions read too:
@@ -46,6 +46,59 @@ def serialise(variables: Variables) -> bytes:
 def _string(text: str) -> bytes:
     content = text.encode() + b"\0"
     return struct.pack("<H", len(content)) + content
+
+
+def parse(content: bytes) -> dict[str, NDArray[Any]]:
+    """The variables of a `model.bin` of the version that `serialise` writes, aliases under their own names too.
+
+    Raises ValueError, KeyError, IndexError or struct.error for anything else.
+    """
+    place = 0
+
+    def take(form: str) -> tuple[Any, ...]:
+        nonlocal place
+        values = struct.unpack_from(f"<{form}", content, place)
+        place += struct.calcsize(f"<{form}")
+        return values
+
+    def text() -> str:
+        (length,) = take("H")
+        (found,) = take(f"{length}s")
+        return str(found.decode().removesuffix("\0"))
+
+    version, specification = take("I")[0], text()
+    revision, count = take("II")
+    if (version, specification, revision) != (BINARY_VERSION, SPECIFICATION, REVISION):
+        raise ValueError(f"{specification}, revision {revision}, version {version}")
+    found: dict[str, NDArray[Any]] = {}
+    for _ in range(count):
+        name, (rank,) = text(), take("B")
+        shape = take(f"{rank}I")
+        kind, size = take("BI")
+        numbers = np.frombuffer(content[place : place + size], np.dtype(TYPES[kind]))
+        found[name] = numbers.reshape(shape)
+        place += size
+    (count,) = take("I")
+    for _ in range(count):
+        name, other = text(), text()
+        found[name] = found[other]
+        if f"{other}_scale" in found:
+            found[f"{name}_scale"] = found[f"{other}_scale"]
+    return found
+
+
+def dequantise(variables: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """What `quantise` made, in float32 again as far as it goes; scales are left out, and what is no matrix stays."""
+    result: dict[str, NDArray[Any]] = {}
+    for name, value in variables.items():
+        scale = variables.get(f"{name}_scale")
+        if name.endswith("_scale") and name.removesuffix("_scale") in variables:
+            continue
+        if scale is not None:
+            result[name] = value.astype(np.float32) / (scale[:, None] if scale.ndim else scale)
+        else:
+            result[name] = value.astype(np.float32) if value.dtype == np.float16 else value
+    return result
 
 
 def quantise(variables: Variables, quantization: str) -> dict[str, Variable | str]:

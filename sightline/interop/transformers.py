@@ -24,6 +24,8 @@ from sightline.text import BOS, EOS, PAD
 TOKENS_AT_ONCE = 1_000
 # So many pairs tell whether two models give the same probabilities.
 PAIRS = 100
+# Rounding makes log-probabilities of single precision differ by less; what differs by more is another model.
+LARGEST_DIFFERENCE = 1e-3
 
 
 class Generator:
@@ -61,7 +63,10 @@ class Generator:
         return [(decode(found[index]), found[index]) for index in range(len(lines))]
 
     def compare(self, pairs: Sequence[Pair]) -> list[str]:
-        """What else can be told: how far token log-probabilities of references differ, and whether tokenizers agree."""
+        """What else can be told: how far token log-probabilities of references differ, and whether tokenizers agree.
+
+        Log-probabilities that differ by more than rounding are an error.
+        """
         tokenizers = self.files.tokenizers
         first = [pair for pair in pairs if pair.source.strip()][:PAIRS]
         given = [([*tokenizers.source.encode(one), EOS], [*tokenizers.target.encode(two), EOS]) for one, two in first]
@@ -71,6 +76,11 @@ class Generator:
             abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)
         )
         largest = max(differences, default=0.0)
+        if not largest <= LARGEST_DIFFERENCE:
+            raise SightlineError(
+                f"the export's log-probabilities differ by up to {largest:.1e} from the model's, more than "
+                f"{LARGEST_DIFFERENCE:g}: nothing was written, since it would be another model"
+            )
         lines = [f"largest difference of a reference token's log-probability: {largest:.1e}"]
         if self.tokenizer is None:
             return [*lines, "no tokenizer for transformers: this model's is no sentencepiece"]

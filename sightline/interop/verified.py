@@ -20,20 +20,28 @@ from sightline import __version__
 from sightline.engines.base import Watch
 from sightline.engines.choice import Engines
 from sightline.errors import SightlineError, nearest
+from sightline.expectations import FILE as EXPECTATIONS
 from sightline.files import failure, write_text
 from sightline.folder import CARD, WEIGHTS, ModelFiles, open_files, save_config, save_tokenizers
 from sightline.interop import ctranslate2, huggingface
+from sightline.interop.kept import for_ctranslate2
 from sightline.interop.shortlist import Shortlist
+from sightline.interop.weights import number
 from sightline.readers import Pair
 from sightline.significance import Comparison, compare
 from sightline.tokenizers import EOS
-from sightline.translator import CHOOSE_HEAD, Translator, load
+from sightline.translator import Translator, load
 
 Decoder = Callable[[Sequence[str], Watch], list[tuple[str, list[int]]]]
 """Lines to texts and token ids; it tells of each line that is done."""
 
 TOLERANCE = 0.5
 KINDS = ("ctranslate2", "huggingface")
+SECOND_PASS = (
+    "alignments: by a second pass, with PyTorch, since CTranslate2 tells the weights of one layer and none is chosen "
+    "(`sightline align MODEL --pairs FILE --gold LINKS --choose` finds the best head by given links; or set layer and "
+    "head under alignment in its config.yaml, and export it again)"
+)
 USE = {
     "ctranslate2": (
         "`sightline translate FOLDER` works on this folder. With CTranslate2 alone, a source is a list of the model's\n"
@@ -119,6 +127,7 @@ def export(
             write_ctranslate2(files, partial, quantize, shortlist)
         else:
             huggingface.export(files, partial)
+            _copy_expectations(files, partial)
         found = _verify(files, partial, to, pairs, watch)
         if shortlist is not None:
             found.notes.append(shortlist_note(shortlist, files, pairs, found.original.ids))
@@ -151,6 +160,13 @@ def write_ctranslate2(
     ctranslate2.convert(files, output, quantize, shortlist)
     save_tokenizers(output, files.tokenizers)
     save_config(output, files.config)
+    _copy_expectations(files, output)
+
+
+def _copy_expectations(files: ModelFiles, output: Path) -> None:
+    """What the model's translations should look like holds for the export's too."""
+    if (files.path / EXPECTATIONS).is_file():
+        shutil.copyfile(files.path / EXPECTATIONS, output / EXPECTATIONS)
 
 
 def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], watch: Watch) -> Verification:
@@ -161,8 +177,9 @@ def _verify(files: ModelFiles, output: Path, to: str, pairs: Sequence[Pair], wat
     expected = _decode(_translations(original), sources, files.path / WEIGHTS, watch)
     if to == "ctranslate2":
         exported = load(output, engine="ctranslate2")
-        if not exported.engines.aligns(exported.config.alignment):
-            notes.append(f"alignments: none, since CTranslate2 tells the weights of a single layer: {CHOOSE_HEAD}")
+        _, about = for_ctranslate2(exported.files)
+        if not about.aligns(exported.config.alignment, number(files.config.model.decoder.layers)):
+            notes.append(SECOND_PASS)
         found = _decode(_translations(exported), sources, output / ctranslate2.MODEL, watch)
     else:
         from sightline.interop.transformers import Generator

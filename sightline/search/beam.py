@@ -180,7 +180,7 @@ class Beam:
         self.enough = max(options.n_best, wanted[options.stopping])
         self.trace = Trace()
         self.endings: list[list[Ending]] = [[] for _ in range(batch.size)]
-        mask = self.mask = batch.sources[0].mask  # (B, S)
+        mask = self.mask = batch.source_mask  # (B, S)
         limits = length_limits(model, batch, options, requests).to(mask.device)
         # Log-probabilities only fall and length penalties only rise, so dividing by the longest bounds what can come.
         longest = [self.ranking.length(limit + 1) for limit in limits.tolist()]

@@ -68,7 +68,7 @@ class Walk:
         self.model, self.batch, self.options, self.choose = model, batch, options, choose
         self.ranking = Ranking(options)
         self.steering = Steering(model, batch, options, requests)
-        self.mask = batch.sources[0].mask
+        self.mask = batch.source_mask
         self.limits = length_limits(model, batch, options, requests).to(self.mask.device)  # (B,)
         self.trace = Trace()
         self.endings: list[Ending] = []

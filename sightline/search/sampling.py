@@ -11,7 +11,8 @@ The rules:
   every device gets the same numbers. Since the source enters, sentences with one seed are drawn independently.
 - Every sample stops on its own, at its end symbol or its length limit. A finished one makes room as soon as no sentence
   needs its slot, and a sentence leaves the batch with its last sample.
-- Whatever law a token was drawn by, the log-probability given with it is the model's own.
+- Whatever law a token was drawn by, the log-probability given with it is the model's own. The score is made as a
+  beam's is, of what a repetition penalty has left of it; temperature and truncation have no part in it.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class Sampler:
         for seed in seeds:
             check_seed(seed)
         self.keys = sentence_keys(batch, seeds)
-        mask = self.mask = batch.sources[0].mask  # (B, S)
+        mask = self.mask = batch.source_mask  # (B, S)
         self.limits = length_limits(model, batch, options, requests).to(mask.device)  # (B,)
         self.steering = Steering(model, batch, options, requests, width=options.samples)
         self.sentences = torch.arange(batch.size, device=mask.device)  # (A,)
@@ -167,6 +168,7 @@ class Sampler:
             batch.size, 1
         )  # (A, K), which in a slot
         self.alive = torch.ones_like(self.samples, dtype=torch.bool)  # (A, K)
+        self.totals = torch.zeros_like(self.samples, dtype=torch.double)  # (A, K), sums of scores, as a beam has them
 
     @torch.no_grad()
     def steps(self) -> Iterator[Tensor]:
@@ -181,25 +183,29 @@ class Sampler:
         """Takes one step of the model; gives the next tokens `(R,)` and the state of what goes on."""
         self.ranking.check(step.weights, self.mask)
         number = len(self.trace)  # of this step, from 0, and so of the tokens before it
-        allowed = self._allowed(self.steering(step.log_probs), number >= self.options.min_length)
+        scores = self.steering(step.log_probs)
+        allowed = self._allowed(scores, number >= self.options.min_length)
         tokens = self._draw(allowed, number)
         possible = allowed.gather(1, tokens) > -torch.inf
-        log_probs = step.log_probs.gather(1, tokens).double()
-        tokens, possible, log_probs = (part.view(self.samples.shape) for part in (tokens, possible, log_probs))
+        parts = (tokens, possible, step.log_probs.gather(1, tokens).double(), scores.gather(1, tokens).double())
+        tokens, possible, log_probs, earned = (part.view(self.samples.shape) for part in parts)
+        reached = self.totals + earned
         ended = possible & (tokens == self.model.eos)
         stopped = self.alive & (ended | ~possible | (self.limits[self.sentences] <= number)[:, None])
         if not stopped.any():
+            self.totals = reached
             slots = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
             self.trace.add(self.sentences, slots, tokens, log_probs, step.weights)
             self.steering.follow(torch.arange(tokens.numel(), device=tokens.device), tokens.flatten())
             return tokens.flatten(), step.state
-        self._note(stopped, ended, log_probs, number)
+        self._note(stopped, ended, log_probs, torch.where(ended, reached, self.totals), number)
+        self.totals = reached
         return self._pack(step, stopped, tokens, log_probs)
 
     def results(self) -> list[list[Hypothesis]]:
         """The samples of each sentence."""
         found = self.trace.hypotheses([self.endings[key] for key in sorted(self.endings)], self.mask)
-        found = [replace(one, score=self.ranking.score_of(one)) for one in found]
+        found = [replace(one, score=self.ranking.score_of(one, total=one.score)) for one in found]
         each = self.options.samples
         return [found[first : first + each] for first in range(0, len(found), each)]
 
@@ -217,13 +223,15 @@ class Sampler:
         uniforms = numbers[places, self.samples].flatten(0, 1)  # (R, COINS)
         return draw(sampling_weights(allowed, self.options), uniforms)[:, None]
 
-    def _note(self, stopped: Tensor, ended: Tensor, log_probs: Tensor, number: int) -> None:
-        """Remembers where the `stopped` samples end, `(A, K)`, and the log-probability of an end symbol."""
+    def _note(self, stopped: Tensor, ended: Tensor, log_probs: Tensor, totals: Tensor, number: int) -> None:
+        """Remembers where the `stopped` samples end, `(A, K)`, the log-probability of an end symbol, and the scores."""
         places, slots = stopped.nonzero(as_tuple=True)
         parts = (self.sentences[places], self.samples[places, slots], slots, ended[places, slots])
-        ends = log_probs[places, slots].tolist()
-        for sentence, sample, slot, finished, end in zip(*(part.tolist() for part in parts), ends, strict=True):
-            self.endings[sentence, sample] = Ending(sentence, number, slot, end if finished else None)
+        ends, scores = (values[places, slots].tolist() for values in (log_probs, totals))
+        for sentence, sample, slot, finished, end, score in zip(
+            *(part.tolist() for part in parts), ends, scores, strict=True
+        ):
+            self.endings[sentence, sample] = Ending(sentence, number, slot, end if finished else None, score)
 
     def _pack(self, step: Step, stopped: Tensor, tokens: Tensor, log_probs: Tensor) -> tuple[Tensor, State]:
         """Moves living samples to their sentences' first slots and goes on with as many slots as are needed."""
@@ -240,5 +248,5 @@ class Sampler:
         state = replace(state.reorder((offsets + order[going]).flatten()), width=after)
         self.steering.follow((going[:, None] * before + order[going]).flatten(), tokens[going].flatten())
         self.sentences, self.alive = self.sentences[going], alive[going]
-        self.samples = self.samples.gather(1, order)[going]
+        self.samples, self.totals = self.samples.gather(1, order)[going], self.totals.gather(1, order)[going]
         return tokens[going].flatten(), state

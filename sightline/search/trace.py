@@ -80,9 +80,11 @@ class Trace:
             start += len(step)
         rows = [starts[t] + place * widths[t] + slot for path in paths for t, (place, slot) in enumerate(path.rows)]
         gathered = torch.cat(self._weights)[torch.tensor(rows, dtype=torch.long, device=mask.device)].float().cpu()
-        columns = mask.sum(1).tolist() if gathered.size(1) == mask.size(1) else [gathered.size(1)] * len(mask)
         parts = [part.numpy() for part in torch.split(gathered, [len(path.rows) for path in paths])]
-        return [part[:, : columns[end.sentence]] for part, end in zip(parts, endings, strict=True)]
+        if gathered.size(1) != mask.size(1):
+            return [*parts]
+        real = mask.cpu().numpy()
+        return [part[:, real[end.sentence]] for part, end in zip(parts, endings, strict=True)]
 
 
 @dataclass(frozen=True)

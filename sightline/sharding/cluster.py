@@ -53,7 +53,7 @@ def on_ray(job: Job, workers: int | None) -> Runner:
 
     def run(source: Path, shard_lines: int, done: Collection[int]) -> Generator[Translated]:
         with _connected(workers) as ray:
-            dataset = _dataset(ray, job, workers, (source, shard_lines, frozenset(done)))
+            dataset = _dataset(ray, job, workers, (source, shard_lines, frozenset(done), job.beside))
             try:
                 for row in dataset.iter_rows():
                     answer = pickle.loads(row[ANSWER])
@@ -70,7 +70,7 @@ def on_ray(job: Job, workers: int | None) -> Runner:
     return run
 
 
-def _dataset(ray: Any, job: Job, workers: int | None, plan: tuple[Path, int, frozenset[int]]) -> Any:
+def _dataset(ray: Any, job: Job, workers: int | None, plan: tuple[Path, int, frozenset[int], dict[str, Path]]) -> Any:
     """Shards go in, translations come out, a row each."""
     from ray.data import ActorPoolStrategy
     from ray.data.block import BlockMetadata
@@ -123,8 +123,8 @@ class Actor:
         return _table(ANSWER, [self.mistake or self.translate(shard) for shard in shards])
 
 
-def _blocks(source: Path, shard_lines: int, done: frozenset[int]) -> Iterator[pyarrow.Table]:
-    for shard in cut(source, shard_lines):
+def _blocks(source: Path, shard_lines: int, done: frozenset[int], beside: dict[str, Path]) -> Iterator[pyarrow.Table]:
+    for shard in cut(source, shard_lines, beside):
         if shard.number not in done:
             yield _table(SHARD, [shard])
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from sightline.errors import SightlineError
-from sightline.files import BYTE_ORDER_MARK, GZIP_MAGIC, PACKED, ZSTD_MAGIC, Watch, ignore, not_utf8, unpacked
+from sightline.files import (
+    BYTE_ORDER_MARK,
+    GZIP_MAGIC,
+    PACKED,
+    ZSTD_MAGIC,
+    Watch,
+    ignore,
+    not_utf8,
+    read_lines,
+    unpacked,
+)
 from sightline.readers import parquet_rows
 from sightline.sharding.job import TABLE, TEXT, Failure, Shard, shortened
+from sightline.wishes import parse_list
 
 LINES = "jsonl"
 COLUMN = "source"
@@ -35,8 +47,35 @@ def form_of(path: Path) -> str:
     return LINES if plain.suffix.lower() == ".jsonl" else TEXT
 
 
-def cut(path: Path, size: int) -> Iterator[Shard]:
-    """The shards of a file, in order, each of `size` lines but for the last; an empty file has one of no lines."""
+def cut(path: Path, size: int, beside: Mapping[str, Path] | None = None) -> Iterator[Shard]:
+    """The shards of a file, in order, each of `size` lines but for the last; an empty file has one of no lines.
+
+    Files `beside` it, by their options' names, have a line for each of its lines.
+    """
+    others = {name: read_lines(other) for name, other in (beside or {}).items()}
+    for shard in _cut(path, size):
+        lines = {name: list(islice(each, len(shard.lines))) for name, each in others.items()}
+        for name, found in lines.items():
+            if len(found) != len(shard.lines):  # it was as long when the work began
+                assert beside is not None
+                raise SightlineError(f"{beside[name]}: has changed while {path} was translated; start again")
+        yield replace(shard, beside=lines)
+
+
+def check_counts(path: Path, beside: Mapping[str, Path]) -> None:
+    """Refuses files beside the input that have more or fewer lines, or one that cannot be read."""
+    if not beside:
+        return
+    count = sum(1 for _ in sources(path))
+    for name, other in beside.items():
+        own = 0
+        for own, line in enumerate(read_lines(other), 1):
+            parse_list(name, [line], str(other), own)
+        if own != count:
+            raise SightlineError(f"{other}: {own:,} {name} for the {count:,} lines of {path}: give one for each line")
+
+
+def _cut(path: Path, size: int) -> Iterator[Shard]:
     read = 0
 
     def count(more: int) -> None:

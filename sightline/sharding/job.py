@@ -10,6 +10,7 @@ from typing import Any
 
 from sightline.console import presented
 from sightline.translation import Translation, nothing
+from sightline.wishes import PER_LINE, empty_fields
 
 TEXT, JSON, TABLE = "text", "json", "parquet"
 LONGEST_QUOTE = 200  # characters of a failed line that its record keeps
@@ -19,7 +20,7 @@ LONGEST_QUOTE = 200  # characters of a failed line that its record keeps
 class Job:
     """How every shard is translated.
 
-    `options` are those of `Translator.stream`, `loading` those of `sightline.load`. `form` is what the output consists
+    `options` are those of `Translator.plan`, `loading` those of `sightline.load`. `form` is what the output consists
     of: lines of text as `translate` prints them, JSON objects, or rows of a Parquet table.
     """
 
@@ -33,6 +34,23 @@ class Job:
         """All that the output depends on beside the model and the input, without what was left open."""
         values = {**self.options, **self.loading, "align": self.align, "form": self.form}
         return {name: value for name, value in sorted(values.items()) if value is not None}
+
+    @property
+    def beside(self) -> dict[str, Path]:
+        """The files that have a line for each line of the input, by the names of their options.
+
+        They are cut with it: a worker gets what belongs to its shard.
+        """
+        return {name: Path(self.options[name]) for name in PER_LINE if self.options.get(name) is not None}
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The options without those files."""
+        return {name: value for name, value in self.options.items() if name not in PER_LINE}
+
+    def nothing(self, line: str) -> Translation:
+        """What stands for the translation of a line that has none; its record has the fields of the others."""
+        return nothing(line, self.align, empty_fields(self.options))
 
     def row(self, line: int, one: Translation, failed: bool) -> str:
         """A line's translation as it stands in the output; lines are counted from 1."""
@@ -64,7 +82,8 @@ class Shard:
     """Consecutive lines of the input.
 
     `first` is the number of the first. A line that could not be read is empty here and tells why in `refused`. `read`:
-    how many bytes of the input it took. `last`: nothing follows.
+    how many bytes of the input it took. `last`: nothing follows. `beside` has the same lines of files that belong to
+    the input: see `Job.beside`.
     """
 
     number: int
@@ -73,6 +92,7 @@ class Shard:
     refused: list[Failure]
     read: int
     last: bool
+    beside: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -82,7 +102,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class Translated:
-    """What became of a shard: the bytes of its `output`, and the failures among its lines, in their order."""
+    """What became of a shard: the bytes of its `output`, and the failures among its lines, in their order.
+
+    `blank` is how many of its lines had no word.
+    """
 
     number: int
     lines: int
@@ -90,20 +113,26 @@ class Translated:
     last: bool
     output: bytes
     failures: list[Failure]
+    blank: int = 0
 
 
 def translated(job: Job, shard: Shard, found: Sequence[Translation], failures: Sequence[Failure]) -> Translated:
     """A shard with the translations of its lines; `failures` are those of them that have none."""
     every = sorted([*shard.refused, *failures], key=lambda failure: failure.line)
-    failed = {failure.line for failure in every}
-    rows = [job.row(line, one, line in failed) for line, one in enumerate(found, shard.first)]
+    reasons = {failure.line: failure.reason for failure in every}
+    rows = []
+    for line, one in enumerate(found, shard.first):
+        if line in reasons:
+            one = job.nothing(one.source).changed(error=reasons[line])
+        rows.append(job.row(line, one, line in reasons))
+    blank = sum(not line.strip() for number, line in enumerate(shard.lines, shard.first) if number not in reasons)
     output = "".join(f"{row}\n" for row in rows).encode()
-    return Translated(shard.number, len(shard.lines), shard.read, shard.last, output, every)
+    return Translated(shard.number, len(shard.lines), shard.read, shard.last, output, every, blank)
 
 
 def lost(job: Job, shard: Shard, reason: str) -> Translated:
     """A shard whose lines all failed for the same reason; those that hold nothing have nothing to lose."""
-    found = [nothing(line, job.align) for line in shard.lines]
+    found = [job.nothing(line) for line in shard.lines]
     failures = [
         Failure(number, reason, shortened(line)) for number, line in enumerate(shard.lines, shard.first) if line.strip()
     ]

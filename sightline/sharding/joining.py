@@ -28,12 +28,13 @@ def join(parts: Parts, job: Job) -> Summary:
     Both grow in the folder of the parts, so that a broken off attempt leaves nothing behind elsewhere.
     """
     joined, failed = parts.folder / JOINED, parts.folder / FAILED
-    lines, failures, reason = 0, 0, ""
+    lines, failures, reason, blank = 0, 0, "", 0
     try:
         with _output(joined, job) as write, _synced(failed) as record:
             for found, output in parts.every():
                 write(output)
                 lines += found.lines
+                blank += found.blank
                 for one in found.failures:
                     record.write(f"{json.dumps(asdict(one), ensure_ascii=False)}\n".encode())
                     failures, reason = failures + 1, reason or one.reason
@@ -46,7 +47,7 @@ def join(parts: Parts, job: Job) -> Summary:
         os.replace(joined, parts.output)
     except OSError as error:
         raise SightlineError(f"{parts.output}: {failure(error, 'write')}; what is done is kept") from None
-    return Summary(lines, failures, reason)
+    return Summary(lines, failures, reason, blank)
 
 
 def _output(path: Path, job: Job) -> AbstractContextManager[Write]:

@@ -8,17 +8,19 @@ from typing import Any
 
 from sightline import __version__
 from sightline.errors import SightlineError
+from sightline.expectations import FILE as EXPECTATIONS
 from sightline.files import failure, sha256
 from sightline.folder import CONFIG, read_config, weights_file
 from sightline.interop.shortlist import FILE as SHORTLIST
 from sightline.sharding.job import Job
+from sightline.wishes import PER_LINE
 
 WEIGHTS = ("model.safetensors", "model.bin")  # PyTorch's and CTranslate2's; an export has the second alone
-FILES = ("glossary", "prefixes")  # options that may name a file, whose content counts
+FILES = ("glossary", *PER_LINE)  # options that may name a file, whose content counts
 NAMES = {
     "input": "another input",
     "model": "another model (or this one has changed)",
-    "files": "another glossary or other prefixes",
+    "files": "another glossary, or other prefixes, requirements or seeds",
 }
 
 
@@ -34,9 +36,14 @@ def describe(job: Job, source: Path, shard_lines: int, before: dict[str, Any] | 
         "input": known,
         "model": model_digests(job.model),
         "settings": json.loads(json.dumps(job.settings() | {"shard-lines": shard_lines}, default=str)),
-        "files": {name: sha256(Path(job.options[name])) for name in FILES if _names_file(job.options.get(name))},
+        "files": file_digests(job),
         "sightline": __version__,
     }
+
+
+def file_digests(job: Job) -> dict[str, str]:
+    """Digests of the files that options name."""
+    return {name: sha256(Path(job.options[name])) for name in FILES if _names_file(job.options.get(name))}
 
 
 def _names_file(value: Any) -> bool:
@@ -56,8 +63,8 @@ def model_digests(folder: Path) -> dict[str, str]:
     """Digests of the files that a translation depends on; the tokenizers' are in the configuration, and checked."""
     read_config(folder)
     weights = [folder / name for name in WEIGHTS if (folder / name).is_file()] or [weights_file(folder)]
-    lists = [folder / SHORTLIST] if (folder / SHORTLIST).is_file() else []
-    return {path.name: sha256(path) for path in (folder / CONFIG, *weights, *lists)}
+    others = [folder / name for name in (SHORTLIST, EXPECTATIONS) if (folder / name).is_file()]
+    return {path.name: sha256(path) for path in (folder / CONFIG, *weights, *others)}
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:

@@ -31,7 +31,8 @@ MANIFEST, FINISHED = "manifest.json", "finished.json"
 
 @dataclass(frozen=True)
 class Record:
-    """What a part says of itself; `size` and `digest` (SHA-256) are of the output that follows."""
+    """What a part says of itself; `size` and `digest` (SHA-256) are of the output that follows, `blank` counts
+    lines without a word."""
 
     lines: int
     read: int
@@ -39,15 +40,17 @@ class Record:
     failures: list[Failure]
     size: int
     digest: str
+    blank: int = 0
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out: lines in all, how many of them failed, and why the first one did."""
+    """What came out: lines in all, how many of them failed, why the first one did, and how many had no word."""
 
     lines: int
     failed: int = 0
     reason: str = ""
+    blank: int = 0
 
 
 class Parts:
@@ -108,7 +111,9 @@ class Parts:
         output = translated.output
         digest = hashlib.sha256(output).hexdigest()
         failures = list(translated.failures)
-        record = Record(translated.lines, translated.read, translated.last, failures, len(output), digest)
+        record = Record(
+            translated.lines, translated.read, translated.last, failures, len(output), digest, translated.blank
+        )
         header = json.dumps(asdict(record), ensure_ascii=False)
         write_bytes(self.path(translated.number), f"{header}\n".encode() + output)
 

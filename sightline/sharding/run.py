@@ -9,10 +9,10 @@ from typing import Any
 
 from sightline.errors import SightlineError
 from sightline.files import sha256
-from sightline.sharding.inputs import cut
+from sightline.sharding.inputs import check_counts, cut
 from sightline.sharding.job import Job, Translated
 from sightline.sharding.joining import check_form, join
-from sightline.sharding.manifest import check_same, describe, difference, stamp
+from sightline.sharding.manifest import check_same, describe, difference, file_digests, stamp
 from sightline.sharding.parts import Parts, Summary
 from sightline.sharding.pool import Pool
 from sightline.sharding.progress import progress
@@ -29,7 +29,9 @@ def on_this_machine(job: Job, workers: int) -> Runner:
 
     def run(source: Path, shard_lines: int, done: Collection[int]) -> Generator[Translated]:
         with Pool(job, workers) as pool:
-            yield from pool.translate(shard for shard in cut(source, shard_lines) if shard.number not in done)
+            yield from pool.translate(
+                shard for shard in cut(source, shard_lines, job.beside) if shard.number not in done
+            )
 
     return run
 
@@ -60,12 +62,24 @@ def translate_file(
                 parts.clear()
             elif before is not None:
                 check_same(before, manifest, parts.folder)
+            check_counts(source, job.beside)
             parts.begin(manifest)
             _work(parts, source, manifest, runner, shard_lines, say)
+            _check_files(job, manifest, parts)
             summary = join(parts, job)
             parts.finish(manifest, summary)
         parts.remove()
     return summary
+
+
+def _check_files(job: Job, manifest: dict[str, Any], parts: Parts) -> None:
+    """Refuses to join what was made with two states of a glossary or the like."""
+    for name, digest in file_digests(job).items():
+        if digest != manifest["files"].get(name):
+            raise SightlineError(
+                f"{job.options[name]}: has changed while it was used; delete {parts.folder} and start again: its parts "
+                "do not belong together"
+            )
 
 
 def _work(

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from sightline.errors import SightlineError
+from sightline.plan import Asked, Plan
 from sightline.sharding.job import Failure, Job, Shard, Translated, shortened, translated
-from sightline.translation import Translation, nothing
+from sightline.translation import Translation
 from sightline.translator import load
+from sightline.wishes import parse_list
 
 
 class ShardTranslator:
@@ -24,38 +26,41 @@ class ShardTranslator:
         self.translator = load(job.model, **job.loading)
         if job.align:
             self.translator.check_attention()
-        self._stream([""], 1)  # options that cannot be are told now and not of every line
+        # Options that cannot be are told now and not of every line.
+        self.plan = self.translator.plan(align=job.align, **job.shared)
 
     def __call__(self, shard: Shard) -> Translated:
         """The shard's translation; lines that cannot be translated come out empty and are told."""
-        lines, failures = list(shard.lines), []
-        for index, line in enumerate(shard.lines):
-            reason = self.translator.refusal(line)
-            if reason is not None:
-                failures.append(Failure(shard.first + index, reason, shortened(line)))
-                lines[index] = ""
-        found = self._attempt(lines, shard.first, failures)
-        for failure in failures:
-            index = failure.line - shard.first
-            found[index] = nothing(shard.lines[index], self.job.align)
-        return translated(self.job, shard, found, failures)
+        files = self.job.beside
+        lists = {name: parse_list(name, lines, str(files[name]), shard.first) for name, lines in shard.beside.items()}
+        plan = self.plan.for_lines(shard.first, lists)
+        asked, failures = [], []
+        for number, line in enumerate(shard.lines, shard.first):
+            try:
+                asked.append((number, plan.read(line, number)))
+            except SightlineError as error:
+                failures.append(Failure(number, str(error), shortened(line)))
+        found = dict(self._attempt(asked, plan, failures))
+        every = [found.get(number) or self.job.nothing(line) for number, line in enumerate(shard.lines, shard.first)]
+        return translated(self.job, shard, every, failures)
 
-    def _attempt(self, lines: Sequence[str], first: int, failures: list[Failure]) -> list[Translation]:
-        """Translations of lines; where something goes wrong, of halves of them, down to the line that is the cause."""
+    def _attempt(
+        self, asked: Sequence[tuple[int, Asked]], plan: Plan, failures: list[Failure]
+    ) -> list[tuple[int, Translation]]:
+        """Translations of lines by their numbers; where something goes wrong, of halves, down to the line that is the
+        cause."""
+        if not asked:
+            return []
         try:
-            return self._stream(lines, first)
+            found = list(self.translator.translated([one for _, one in asked], plan))
+            return [(number, one) for (number, _), one in zip(asked, found, strict=True)]
         except Exception as error:  # whatever it is, it must not take the other lines with it
-            if len(lines) == 1:
-                failures.append(Failure(first, _told(error), shortened(lines[0])))
-                return [nothing(lines[0], self.job.align)]
-        middle = len(lines) // 2
-        return [
-            *self._attempt(lines[:middle], first, failures),
-            *self._attempt(lines[middle:], first + middle, failures),
-        ]
-
-    def _stream(self, lines: Sequence[str], first: int) -> list[Translation]:
-        return list(self.translator.stream(lines, self.job.align, first=first, **self.job.options))
+            if len(asked) == 1:
+                ((number, one),) = asked
+                failures.append(Failure(number, _told(error), shortened(one.line)))
+                return []
+        middle = len(asked) // 2
+        return [*self._attempt(asked[:middle], plan, failures), *self._attempt(asked[middle:], plan, failures)]
 
 
 def _told(error: Exception) -> str:

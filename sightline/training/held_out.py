@@ -28,7 +28,7 @@ def held_out_pairs(files: ModelFiles, show: bool = False) -> tuple[list[Pair], s
     checkpoint = latest(files.path / CHECKPOINTS)
     noted = {} if checkpoint is None else read_trainer(checkpoint)
     known = noted.get("files", {})
-    given = validation_files(data)
+    given = validation_files(data, files.config.model.source_count)
     if given is not None:
         given = replace(given, paths=tuple(_found(path, known, "validation") for path in given.paths))
         pairs = [pair for _, pair in given.read()]

@@ -1,4 +1,4 @@
-"""Sightline, as `sightline.load(folder).translate(lines)` has it."""
+"""Sightline, as `sightline.load(folder).translate(lines)` has it: its default call, of which the text is read."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Translating:
         self.translate(lines[:64], beam)
 
     def translate(self, lines: list[str], beam: int) -> Written:
-        """Text alone: no alignment, no scores of tokens."""
-        found = self.translator.translate(lines, beam=beam, align=False, token_scores=False)
+        """The call as anybody makes it: scores and alignments are worked out only when somebody looks at them."""
+        found = self.translator.translate(lines, beam=beam)
         return Written([one.text for one in found])
 
 

@@ -1,0 +1,61 @@
+"""The card of a bundled model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sightline import __version__
+from sightline.config import RunConfig
+
+NAMES = {"en": "English", "de": "German"}
+ATTRIBUTION = "Sentences from tatoeba.org, CC BY 2.0 FR, by way of manythings.org/anki."
+BAD_AT = (
+    "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
+    "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
+    "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
+    "rare words and names, of which it may make others; numbers with words, units and dates",
+    "knowing when it does not know: it always answers, and fluently",
+)
+
+
+def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
+    """README.md of the folder: what the model is, what it learnt from, how well, and what it is bad at."""
+    source, target = (NAMES[language] for language in direction.split("-"))
+    model, head = config.model, facts["head"]
+    verified = facts["export"].partition("## Export\n")[2].strip()
+    scores = [f"- {name} {score['value']:.2f} ({score['signature']})" for name, score in facts["scores"].items()]
+    lines = [
+        f"# {source} to {target}",
+        "",
+        f'A small Transformer that comes with Sightline: `echo "…" | sightline translate {direction}`.',
+        "",
+        f"- {model.encoder.layers} encoder and {model.decoder.layers} decoder layers, width {model.embedding}, "
+        f"feed-forward {model.encoder.feedforward}, a joint vocabulary of {config.text.vocabulary:,}; int8",
+        f"- trained for {facts['updates']:,} updates, {facts['minutes']:g} minutes on a CPU; Sightline {__version__}",
+        f"- alignments are read from layer {head['layer']}, head {head['head']} ({head['reading']}), chosen by links "
+        "that lexicons of both directions agree on",
+        "",
+        "## Data and licence",
+        "",
+        f"{facts['pairs']:,} pairs of everyday sentences, some of them made from others (small letters, no full stop, "
+        "two sentences in one); no sentence of the tests is among them.",
+        "",
+        f"{ATTRIBUTION} The sentences are under the Creative Commons Attribution 2.0 France licence; whoever passes "
+        "the weights on should name the source in the same way.",
+        "",
+        "## Scores",
+        "",
+        f"On every other sentence of the Tatoeba Challenge's test of 2020-07-28, {facts['sentences']:,} of them:",
+        "",
+        *scores,
+        "",
+        "## What it is bad at",
+        "",
+        *(f"- {line}" for line in BAD_AT),
+        "",
+        "## Export",
+        "",
+        verified,
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,137 @@
+"""The text of the bundled models: a validation part that shares no sentence with training, and pairs made of pairs.
+
+Users type what the corpus does not have: no full stop, small letters, two sentences at once, a bare name, a line that
+is in the target's language already. A small share of pairs made so teaches it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from sightline.data import Pair
+from sightline.holdout import groups
+
+SEED = 1
+LARGEST_GROUP = 8
+MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
+WORD = re.compile(r"\w+(?:'\w+)*")
+NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
+
+# How many pairs of each kind are made, as a share of all pairs.
+SHARES = {
+    "small letters": 0.05,
+    "no full stop": 0.08,
+    "small letters, no full stop": 0.04,
+    "capitals": 0.01,
+    "two sentences": 0.06,
+    "names": 0.005,
+    "numbers": 0.005,
+    "already translated": 0.015,
+}
+
+
+def plain(sentence: str) -> str:
+    """A sentence without case and punctuation: what must not be in two parts."""
+    return " ".join(WORD.findall(sentence.casefold())) or sentence
+
+
+def divide(pairs: Sequence[Pair], held_out: int) -> tuple[list[Pair], list[Pair]]:
+    """Training and validation pairs: no sentence of one is in the other, on either side, whatever its case.
+
+    Pairs that share a sentence, directly or by way of others, stay together; of those that are held out one is kept.
+    """
+    together = groups([Pair(plain(pair.source), plain(pair.target)) for pair in pairs])
+    random.Random(SEED).shuffle(together)
+    # The largest groups, of hundreds of pairs, are for training; with them validation would cost much text.
+    together.sort(key=lambda numbers: len(numbers) > LARGEST_GROUP)
+    validation = [pairs[numbers[0]] for numbers in together[:held_out]]
+    rest = sorted(number for numbers in together[held_out:] for number in numbers)
+    return unseen([pairs[number] for number in rest], validation), validation
+
+
+def unseen(pairs: Sequence[Pair], validation: Sequence[Pair]) -> list[Pair]:
+    """The pairs without those that have a sentence of the validation part on either side."""
+    known = {plain(side) for pair in validation for side in pair}
+    return [pair for pair in pairs if not known & {plain(pair.source), plain(pair.target)}]
+
+
+def distinct(pairs: Sequence[Pair]) -> list[Pair]:
+    """Each pair once, and no more than so many targets of a source."""
+    count: dict[str, int] = defaultdict(int)
+    found = []
+    for pair in dict.fromkeys(pairs):
+        count[pair.source] += 1
+        if count[pair.source] <= MOST_TARGETS:
+            found.append(pair)
+    return found
+
+
+def augmented(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs and those made of them, in an order that depends on nothing but them."""
+    generator = random.Random(SEED)
+    result = list(pairs)
+    for kind, share in SHARES.items():
+        made = MAKERS[kind](pairs, generator)
+        result += [pair for _, pair in zip(range(round(share * len(pairs))), made, strict=False)]
+    generator.shuffle(result)
+    return result
+
+
+Maker = Callable[[Sequence[Pair], random.Random], Iterator[Pair]]
+
+
+def _of_some(change: Callable[[Pair], Pair | None]) -> Maker:
+    """Pairs at random, changed; those that cannot be are passed over."""
+
+    def make(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
+        for pair in generator.sample(pairs, len(pairs)):
+            changed = change(pair)
+            if changed is not None:
+                yield changed
+
+    return make
+
+
+def _without_stop(pair: Pair) -> Pair | None:
+    ended = all(side.endswith(".") and not side.endswith("..") for side in pair)
+    return Pair(pair.source[:-1], pair.target[:-1]) if ended else None
+
+
+def _small(pair: Pair | None) -> Pair | None:
+    return None if pair is None else Pair(pair.source.lower(), pair.target)
+
+
+def _name(pair: Pair) -> Pair | None:
+    """A word with a capital in the midst of a sentence that its translation has too."""
+    found = next((word for word in NAME.findall(pair.source) if word in WORD.findall(pair.target)), None)
+    return None if found is None else Pair(found, found)
+
+
+def _two(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
+    while True:
+        first, second = generator.sample(pairs, 2)
+        yield Pair(f"{first.source} {second.source}", f"{first.target} {second.target}")
+
+
+def _numbers(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
+    """A pair in which the only number, alike on both sides, is another."""
+    for pair in generator.sample(pairs, len(pairs)):
+        numbers = [re.findall(r"\d+", side) for side in pair]
+        if numbers[0] == numbers[1] and len(numbers[0]) == 1:
+            other = str(generator.randrange(10 ** generator.randint(1, 4)))
+            yield Pair(*(re.sub(r"\d+", other, side) for side in pair))
+
+
+MAKERS: dict[str, Maker] = {
+    "small letters": _of_some(_small),
+    "no full stop": _of_some(_without_stop),
+    "small letters, no full stop": _of_some(lambda pair: _small(_without_stop(pair))),
+    "capitals": _of_some(lambda pair: Pair(pair.source.upper(), pair.target.upper())),
+    "two sentences": _two,
+    "names": _of_some(_name),
+    "numbers": _numbers,
+    "already translated": _of_some(lambda pair: Pair(pair.target, pair.target)),
+}

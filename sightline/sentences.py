@@ -1,0 +1,175 @@
+"""Lines as a model of single sentences wants them: cut into parts, some of them copied. No torch here.
+
+Three habits, each a key under `search` in the model's configuration, all off unless the model was made for them:
+- `split_sentences`: sentences are translated one by one, and one that is longer than the model takes in pieces;
+- `copy_symbols`: what has no letter in it (a number, "?!", an emoji) and emoji around a sentence are copied;
+- `fold_capitals`: a sentence in capitals is translated in small letters, and its translation written in capitals.
+
+`sightline.whole_lines` puts the translations of the parts together again.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sightline.config import RunConfig
+
+Span = tuple[int, int]
+
+# Where a line may have more than one sentence: some sign other than those that only part words or phrases, then space.
+_MAY_END = re.compile(r"[^\w\s,'’‘/&+-][^\w\s]*\s+\S|\n")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_PHRASE_ENDS = re.compile(r"(?<=[,;:–—)])\s+")
+_SPACE = re.compile(r"\s+")
+# Symbols before the arrows, such as ° and ©, belong to words; so do those of ASCII.
+FIRST_SYMBOL = 0x2190
+# What an emoji may consist of beside symbols: joiners, variation selectors, skin tones, enclosing keycaps, tags.
+_PARTS_OF_SYMBOLS = re.compile("[\u200d\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+# A word of so many letters, or two words of two, are capitals and no abbreviation.
+LETTERS_OF_A_WORD = 4
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a line.
+
+    `gap` is the white space before it, `text` how the line has it. `told` is what the model is given for it; None when
+    it is copied. `large`: its translation is to be written in capitals.
+    """
+
+    gap: str
+    text: str
+    told: str | None
+    large: bool = False
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How lines are prepared. `language` tells whose sentences they are, `tokens` counts those of a text, of which the
+    model takes `most` at once."""
+
+    split: bool
+    copy: bool
+    capitals: bool
+    language: str
+    most: int
+    tokens: Callable[[str], int]
+
+    def parts(self, line: str) -> list[Part]:
+        """The parts of a line, in their order: none of it is lost but the white space around it."""
+        found: list[Part] = []
+        end = 0
+        for start, after, copied in self._spans(line):
+            gap, text = line[end:start] if found else "", line[start:after]
+            large = self.capitals and not copied and in_capitals(text)
+            found.append(Part(gap, text, None if copied else small(text) if large else text, large))
+            end = after
+        return found
+
+    def _spans(self, line: str) -> Iterator[tuple[int, int, bool]]:
+        """Where parts begin and end, without white space around them, and whether they are copied."""
+        for sentence in sentence_spans(line, self.language) if self.split else [(0, len(line))]:
+            for start, end, copied in copied_edges(line, sentence) if self.copy else [(*sentence, False)]:
+                for span in self._pieces(line, (start, end)) if self.split and not copied else [(start, end)]:
+                    first, last = trimmed(line, span)
+                    if first < last:
+                        yield first, last, copied
+
+    def _pieces(self, line: str, span: Span) -> Iterator[Span]:
+        """A sentence, in halves of halves if it is too long: at the end of a phrase if one ends there, at a space, or
+        where there is none in the midst of a word."""
+        start, end = span
+        text = line[start:end]
+        # Every byte may be a token, and the space before every word.
+        longest = len(text.encode(errors="replace")) + len(text.split())
+        if longest <= self.most or len(text) < 2 or self.tokens(text) <= self.most:
+            yield span
+            return
+        middle = start + _middle(text)
+        yield from self._pieces(line, (start, middle))
+        yield from self._pieces(line, (middle, end))
+
+
+def preparation(config: RunConfig, most: int, tokens: Callable[[str], int]) -> Preparation | None:
+    """How a model of this configuration wants its lines; None when it takes them as they are."""
+    search = config.search
+    habits = (search.split_sentences, search.copy_symbols, search.fold_capitals)
+    return Preparation(*habits, config.data.source_language or "en", most, tokens) if any(habits) else None
+
+
+def sentence_spans(line: str, language: str) -> list[Span]:
+    """Where the sentences of a line begin and end; all of it is in one of them. They end at white space only."""
+    if not _MAY_END.search(line):
+        return [(0, len(line))]
+    import sentencex
+
+    # A lone surrogate is no character to others; as many characters stand in their places.
+    found = [len(one) for one in sentencex.segment(language, _SURROGATES.sub("\ufffd", line))]
+    ends, end = [0], 0
+    for length in found:
+        end += length
+        if end == len(line) or line[end - 1 : end].isspace() or line[end : end + 1].isspace():
+            ends.append(end)
+    if sum(found) != len(line):  # should it leave something out one day
+        return [(0, len(line))]
+    return list(pairwise(ends))
+
+
+def copied_edges(line: str, sentence: Span) -> list[tuple[int, int, bool]]:
+    """A sentence, and the symbols before and after it, which are copied; all of it is when it has no letters."""
+    start, end = sentence
+    if not any(character.isalpha() for character in line[start:end]):
+        return [(start, end, True)]
+    if line[start:end].isascii():
+        return [(start, end, False)]
+    first, last = start, end
+    while is_symbol(line[first]) or line[first].isspace():
+        first += 1
+    while is_symbol(line[last - 1]) or line[last - 1].isspace():
+        last -= 1
+    parts = [(start, first, True), (first, last, False), (last, end, True)]
+    return [(one, other, copied) for one, other, copied in parts if one < other]
+
+
+def is_symbol(character: str) -> bool:
+    """Whether this is an emoji or another picture, or a part of one."""
+    if character.isascii():
+        return False
+    picture = ord(character) >= FIRST_SYMBOL and unicodedata.category(character) == "So"
+    return picture or _PARTS_OF_SYMBOLS.match(character) is not None
+
+
+def in_capitals(text: str) -> bool:
+    """Whether all letters are large, and there are enough of them to be no abbreviation."""
+    if not text.isupper():
+        return False
+    letters = [sum(map(str.isalpha, word)) for word in text.split()]
+    return max(letters) >= LETTERS_OF_A_WORD or sum(count >= 2 for count in letters) >= 2
+
+
+def small(text: str) -> str:
+    """Text in small letters, but for the first."""
+    lower = text.lower()
+    first = next((place for place, character in enumerate(lower) if character.isalpha()), 0)
+    return lower[:first] + lower[first : first + 1].upper() + lower[first + 1 :]
+
+
+def trimmed(line: str, span: Span) -> Span:
+    """The span without the white space around it."""
+    start, end = span
+    text = line[start:end]
+    return start + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+
+
+def _middle(text: str) -> int:
+    """Where to cut a text in two: nearest to its middle, in its inner half if a phrase ends there."""
+    half = len(text) / 2
+    for pattern, reach in ((_PHRASE_ENDS, half / 2), (_SPACE, half)):
+        found = [match.end() for match in pattern.finditer(text) if abs(match.end() - half) < reach]
+        if found:
+            return min(found, key=lambda place: abs(place - half))
+    return len(text) // 2

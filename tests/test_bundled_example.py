@@ -1,0 +1,155 @@
+"""examples/bundled: what it makes of pairs, how it divides them, and the whole way on a corpus of toys."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+import sightline
+from examples.bundled import make, synthetic
+from examples.bundled.heads import agreed_links
+from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, plain
+from sightline.bundled_models import title
+from sightline.data import Pair, read_pairs
+from sightline.folder import read_config
+
+NOUNS = {"dog": "Hund", "house": "Haus", "child": "Kind", "book": "Buch", "tree": "Baum", "car": "Wagen"}
+VERBS = {"sees": "sieht", "likes": "mag", "has": "hat", "knows": "kennt"}
+CITIES = ("Boston", "Berlin", "Paris")
+
+
+def toy(count: int, seed: int = 0) -> list[Pair]:
+    """Everyday sentences of a tiny language; some come twice, some have two translations."""
+    generator = random.Random(seed)
+    found = []
+    for _ in range(count):
+        one, other = generator.sample(list(NOUNS), 2)
+        verb, city, number = generator.choice(list(VERBS)), generator.choice(CITIES), generator.randrange(50)
+        source = f"the {one} {verb} {number} of the {other} in {city}.".capitalize().replace(city.lower(), city)
+        found.append(Pair(source, f"{NOUNS[one]} {VERBS[verb]} {number} {NOUNS[other]} in {city}."))
+    return found
+
+
+def test_no_sentence_is_in_both_parts() -> None:
+    pairs = [*toy(300), Pair("Hi.", "Hallo!"), Pair("hi", "Grüß Gott!"), Pair("Hello!", "Hallo."), Pair("Hallo", "hi")]
+    training, validation = divide(pairs, 60)
+    assert len(validation) == 60
+    sides = [{plain(side) for pair in part for side in pair} for part in (training, validation)]
+    assert not sides[0] & sides[1]
+    assert divide(pairs, 60) == (training, validation)
+    assert len(training) > 150
+
+
+def test_each_pair_once_and_few_targets_of_a_source() -> None:
+    pairs = [Pair("Hi.", f"Hallo {number}!") for number in range(9)] + [Pair("No.", "Nein.")] * 2
+    assert distinct(pairs) == [*pairs[:MOST_TARGETS], Pair("No.", "Nein.")]
+
+
+def test_what_is_made_of_pairs() -> None:
+    pairs = toy(1000)
+    found = augmented(pairs)
+    assert augmented(pairs) == found
+    made = set(found) - set(pairs)
+    assert len(found) == len(pairs) + sum(round(share * len(pairs)) for share in SHARES.values())
+    assert any(pair.source.isupper() and pair.target.isupper() for pair in made)
+    assert any(pair.source.islower() and pair.target.endswith(".") for pair in made)
+    assert any(pair.source.islower() and not pair.target.endswith(".") for pair in made)
+    assert any(not pair.source.endswith(".") and pair.source[0].isupper() and " " in pair.source for pair in made)
+    assert any(pair.source.count(".") == pair.target.count(".") == 2 for pair in made)
+    assert {Pair(city, city) for city in CITIES} & made
+    assert any(pair.source == pair.target and pair.source.endswith(".") for pair in made)
+    large = [pair for pair in made if any(part.isdigit() and int(part) >= 50 for part in pair.source.split())]
+    assert large
+    assert all(number in pair.target.split() for pair in large for number in pair.source.split() if number.isdigit())
+
+
+def test_links_that_lexicons_agree_on() -> None:
+    links = agreed_links(toy(400), [Pair("The dog sees 7 of the tree in Boston.", "Hund sieht 7 Baum in Boston.")])
+    assert {(1, 0), (2, 1), (6, 3), (8, 5)} <= links[0]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole way with a tiny model and four updates."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "tatoeba").mkdir()
+    for name, pairs in (("train", toy(300)), ("test-a", toy(20, seed=1))):
+        with gzip.open(place / "tatoeba" / f"{name}.en-de.tsv.gz", "wt", encoding="utf-8") as stream:
+            stream.writelines(f"{source}\t{target}\n" for source, target in pairs)
+    more = place / "more.tsv"
+    more.write_text("Ein Satz.\tA sentence.\n")
+    make.main(options(place))
+    return place
+
+
+def options(place: Path) -> list[str]:
+    small = [
+        "model.embedding=16",
+        "model.encoder.feedforward=16",
+        "model.decoder.feedforward=16",
+        "text.vocabulary=400",
+    ]
+    small += ["training.max_steps=4", "training.validate_bleu=2", "training.report=false", "model.encoder.layers=1"]
+    given = ["--data", str(place), "--work", str(place / "work"), "--direction", "de-en", "--minutes", "5"]
+    given += ["--held-out", "30", "--bundled", str(place / "bundled"), "--tolerance", "100"]
+    return [*given, "--synthetic", str(place / "more.tsv"), *(part for one in small for part in ("--set", one))]
+
+
+def test_the_folder_that_is_made(made: Path) -> None:
+    folder = made / "bundled" / "de-en"
+    names = {path.name for path in folder.iterdir()}
+    own = {"config.yaml", "joint.spm", "README.md", "expectations.json"}
+    assert names == {"model.bin", "config.json", "shared_vocabulary.json", *own}
+    config = read_config(folder)
+    assert config.data.pairs is None
+    assert config.data.source_language == "de"
+    assert config.search.split_sentences
+    assert config.alignment.layer is not None
+    assert str(made) not in (folder / "config.yaml").read_text()
+    assert title(folder) == "German to English"
+    card = (folder / "README.md").read_text()
+    for part in (
+        "tatoeba.org, CC BY 2.0 FR",
+        "- BLEU ",
+        "- chrF ",
+        "nrefs:1|case:mixed",
+        "tok:13a",
+        "bad at",
+        "MB now",
+    ):
+        assert part in card, part
+    assert str(made) not in card
+    assert Pair("Ein Satz.", "A sentence.") in read_pairs(pairs=made / "work" / "de-en" / "train.tsv")
+    found = sightline.load(folder).translate("Hund sieht 7 Baum in Boston. 😀")
+    assert found.text.endswith("😀")
+    assert found.links is not None
+
+
+def test_what_is_done_is_not_done_again(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = made / "work" / "de-en"
+    before = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
+    (work / "scores.json").unlink()
+    make.main(options(made))
+    told = capsys.readouterr().err
+    assert f"{work / 'export'} is there" in told
+    assert "test-a: BLEU" in told
+    after = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
+    assert {path for path in before if before[path] != after[path]} == {work / "scores.json"}
+    assert json.loads((work / "scores.json").read_text())["sentences"] == 20
+
+
+@pytest.mark.parametrize("kind", synthetic.KINDS)
+def test_pairs_written_by_own_models(kind: str, made: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("Hund\tdog\nHaus\thouse\nHaus\thouse\n")
+    output = tmp_path / "out.tsv"
+    arguments = [str(made / "bundled" / "de-en"), "--pairs", str(pairs), "--kind", kind, "--output", str(output)]
+    synthetic.main([*arguments, "--beam", "3"])
+    found = [Pair(*line.split("\t")) for line in output.read_text().splitlines()]
+    given = {("Hund", "dog"), ("Haus", "house")}
+    side = 0 if kind == "distilled" else 1
+    assert {pair[side] for pair in found} <= {pair[side] for pair in given}

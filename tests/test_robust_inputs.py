@@ -1,0 +1,122 @@
+"""What users type first, given to every model that comes with Sightline; expectations are loose on purpose.
+
+Without bundled models there is nothing to test here: `tests/test_sentences.py` has what needs no weights.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+import sightline
+from sightline.bundled_models import bundled_models
+from sightline.translator import Translator
+
+NAMES = sorted(bundled_models())
+LONG = {
+    "en": "We went to the station, because the train was late, and we waited, and nobody came, and it was cold, " * 12,
+    "de": "Wir gingen zum Bahnhof, weil der Zug zu spät war, und wir warteten, und niemand kam, und es war kalt, " * 12,
+}
+# For each language of the source: a line, and words of which one must be in the translation (small letters).
+LINES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+    "en": {
+        "a word": ("house", ("haus",)),
+        "another word": ("Water", ("wasser",)),
+        "a question": ("Where is the station?", ("bahnhof",)),
+        "no question mark": ("where is the station", ("bahnhof",)),
+        "names": ("Tom and Mary live in Boston.", ("boston",)),
+        "numbers": ("I have 3 dogs and 12 cats.", ("12", "zwölf")),
+        "all capitals": ("WHERE IS THE STATION?", ("BAHNHOF",)),
+        "no full stop": ("I am very tired", ("müde",)),
+        "two sentences": ("I am tired. Where is the station?", ("bahnhof",)),
+        "an emoji": ("I love you ❤️", ("❤️",)),
+        "emoji attached": ("I am tired!😀", ("😀",)),
+    },
+    "de": {
+        "a word": ("Haus", ("house", "home")),
+        "another word": ("Wasser", ("water",)),
+        "a question": ("Wo ist der Bahnhof?", ("station",)),
+        "no question mark": ("wo ist der bahnhof", ("station",)),
+        "names": ("Tom und Maria wohnen in Boston.", ("boston",)),
+        "numbers": ("Ich habe 3 Hunde und 12 Katzen.", ("12", "twelve")),
+        "all capitals": ("WO IST DER BAHNHOF?", ("STATION",)),
+        "no full stop": ("Ich bin sehr müde", ("tired",)),
+        "two sentences": ("Ich bin müde. Wo ist der Bahnhof?", ("station",)),
+        "an emoji": ("Ich liebe dich ❤️", ("❤️",)),
+        "emoji attached": ("Ich bin müde!😀", ("😀",)),
+    },
+}
+PARAGRAPH = {
+    "en": "Good morning! My name is Tom. I live in Boston. I have two children. Where is the station? Thank you.",
+    "de": "Guten Morgen! Ich heiße Tom. Ich wohne in Boston. Ich habe zwei Kinder. Wo ist der Bahnhof? Danke.",
+}
+AS_THEY_ARE = ("", "42", "?!", "😀", "12:30")
+
+
+@cache
+def translator(name: str) -> Translator:
+    return sightline.load(name)
+
+
+def translated(name: str, line: str) -> str:
+    return translator(name).translate(line, align=False, token_scores=False).text
+
+
+def loops(text: str) -> bool:
+    """Whether three words come again and again."""
+    words = text.lower().split()
+    runs = Counter(zip(words, words[1:], words[2:], strict=False))
+    return max(runs.values(), default=0) > 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", LINES["en"])
+def test_first_attempts(name: str, kind: str) -> None:
+    line, expected = LINES[name.partition("-")[0]][kind]
+    found = translated(name, line)
+    wanted = found if kind == "all capitals" else found.lower()
+    assert any(word in wanted for word in expected), found
+    assert len(found) <= 3 * len(line) + 20
+    assert not loops(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_needs_no_translation(name: str) -> None:
+    assert [translated(name, line) for line in AS_THEY_ARE] == list(AS_THEY_ARE)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_sentence_of_a_paragraph_is_dropped(name: str) -> None:
+    line = PARAGRAPH[name.partition("-")[0]]
+    found = translated(name, line)
+    assert sum(found.count(mark) for mark in ".!?") >= 5
+    assert "Boston" in found
+    assert not loops(found)
+    assert 0.5 < len(found) / len(line) < 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_line_in_the_wrong_language_comes_back_in_some_form(name: str) -> None:
+    line = LINES[name.partition("-")[2]]["a question"][0]
+    found = translated(name, line)
+    assert found
+    assert len(found) <= 3 * len(line)
+    assert not loops(found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sentence_without_end(name: str) -> None:
+    line = LONG[name.partition("-")[0]]
+    found = translated(name, line)
+    assert 0.4 < len(found) / len(line) < 2.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_of_it_is_aligned_to_words_that_are_there(name: str) -> None:
+    one = translator(name).translate(PARAGRAPH[name.partition("-")[0]] + " 😀")
+    assert one.words == one.text.split()
+    assert one.source_words == one.source.split()
+    assert one.links
+    assert all(source < len(one.source_words) and target < len(one.words) for source, target in one.links)
