@@ -258,7 +258,7 @@ def test_a_run_killed_at_random_moments_is_the_run_that_was_never_killed(name: s
 def test_processes_of_their_own(toy_pairs: Path, runs: Path, tmp_path: Path) -> None:
     """Not children of another; it dies half-way through a file of a checkpoint."""
     folder, order = tmp_path / "run", tmp_path / "order"
-    first, again = commands(folder, toy_pairs, RUNS["plain"])
+    first, again = commands(folder, runs / toy_pairs.name, RUNS["plain"])
     done = finish(start('{"inside": "step-0000009/optimizer.safetensors"}', order, *first, code=ALONE))
     assert done.code == -signal.SIGKILL, done.err
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [".partial-step-0000009", "step-0000006"]
