@@ -15,8 +15,8 @@ but transformers take part.
 
 Each contender translates in a process of its own, which waits while the others compute.
 A peer runs in the Python named by `--peer-python` or by the environment variable `SIGHTLINE_PEER_TRANSFORMERS` and so
-on, else in this one; what cannot run is left out with a line that says why. A round of all contenders takes about 18
-minutes on two cores, of which the two that search with untrained weights take half. Results go to
+on, else in this one; what cannot run is left out with a line that says why. A round takes about 9 minutes on two
+cores, the first one 18: the two that search with untrained weights run in that alone. Results go to
 `benchmarks/results/decoding_speed.json` and `.md`.
 """
 

@@ -141,6 +141,7 @@ for number, line in enumerate(sys.stdin):
 
 def test_the_arena_goes_on_without_those_that_fail(material: Material, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [Contender(name, "fake", f"the {name}", rival="calm") for name in ("calm", "quick", "missing", "tired")]
+    wanted.append(Contender("brief", "fake", "runs once", rival="calm", once=True))
     scripts = {"missing": """print('{"missing": "not installed here"}')"""}
 
     def command(arena: Arena, contender: Contender) -> list[str]:
@@ -151,12 +152,11 @@ def test_the_arena_goes_on_without_those_that_fail(material: Material, monkeypat
     said: list[str] = []
     outcome = Arena(material, 1, {}, said.append).measure(wanted, 2)
     assert outcome.skipped == {"missing": "not installed here", "tired": "out of breath"}
-    assert outcome.about == {name: {"version": "fake", "best": 7} for name in ("calm", "quick")}
-    assert {name: len(seconds) for name, seconds in outcome.first.items()} == {"calm": 2, "quick": 2}
+    assert outcome.about == {name: {"version": "fake", "best": 7} for name in ("calm", "quick", "brief")}
+    assert {name: len(seconds) for name, seconds in outcome.first.items()} == {"calm": 2, "quick": 2, "brief": 1}
     for case, taken in outcome.turns.items():
-        assert {*taken} == {"calm", "quick"}
+        assert {name: len(turns) for name, turns in taken.items()} == {"calm": 2, "quick": 2, "brief": 1}
         for turns in taken.values():
-            assert len(turns) == 2
             assert turns[0].sentences == COUNTS[case.set]
             assert turns[0].tokens == 5 * turns[0].sentences
             assert turns[0].bleu == pytest.approx(100)
@@ -174,6 +174,7 @@ def test_the_arena_goes_on_without_those_that_fail(material: Material, monkeypat
     )
     assert "| calm | 8.0 | 8.0 to 8.0 | 40 | 1.00 | - | 100.00 |" in page
     assert "| quick | 250.0 | 250.0 | 6.0 | 6.0 to 6.0 | 1.00 | - | 100.00 |" in page
+    assert "| brief | 8.0 | 8.0 to 8.0 | 40 | 1.00 | - | 100.00 |" in page
     assert "- tired did not take part: out of breath" in page
 
 

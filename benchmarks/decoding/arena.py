@@ -97,6 +97,8 @@ class Arena:
                         self._try(contender, self._turn, case, f"round {number + 1}/{rounds}")
                 for contender in self._order(wanted, number):
                     self._try(contender, self._cold)
+                    if contender.once and contender.name in self.workers:
+                        self.workers.pop(contender.name).close()
         finally:
             for worker in self.workers.values():
                 worker.close()

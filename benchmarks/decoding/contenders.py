@@ -10,7 +10,8 @@ class Contender:
     """`adaptor` is its module and, of a peer, the name of its environment.
 
     `engine`, `compute` and `shortlist` are its settings; `rival` is the contender that does the same work without
-    Sightline.
+    Sightline. One that no goal is measured against and that takes as long as all others together runs `once`: in the
+    first round only.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Contender:
     shortlist: bool = False
     rival: str | None = None
     peer: bool = True
+    once: bool = False
 
 
 CONTENDERS = (
@@ -75,6 +77,10 @@ CONTENDERS = (
     Contender("ctranslate2", "ctranslate2", "CTranslate2 called directly, float32"),
     Contender("ctranslate2-int8", "ctranslate2", "CTranslate2 called directly, int8", compute="int8"),
     Contender("transformers", "transformers", "`generate` of transformers' MarianMT, batches of 32, sorted by length"),
-    Contender("opennmt", "opennmt", "OpenNMT-py's search, batches of 32, sorted by length, untrained weights"),
-    Contender("joeynmt", "joeynmt", "JoeyNMT's search, batches of 32, sorted by length, untrained weights"),
+    Contender(
+        "opennmt", "opennmt", "OpenNMT-py's search, batches of 32, sorted by length, untrained weights, one round", once=True
+    ),
+    Contender(
+        "joeynmt", "joeynmt", "JoeyNMT's search, batches of 32, sorted by length, untrained weights, one round", once=True
+    ),
 )
