@@ -4,13 +4,13 @@
     python benchmarks/atlas.py --pages [--check]
     python benchmarks/atlas.py --inflection RUNS
 
-DIR holds Tatoeba's `train.en-de.tsv.gz`. Of it `--pairs` are taken evenly to train on, and `--held-out` each to validate
-and to test, which share no sentence with them. Each distinct arm is trained once through the command line, for the same
-minutes, on the same text, from the same seed; pages share arms. `--only` names pages or arms. An arm's figures go to
-`benchmarks/results/atlas.json` as soon as it is done, with the command that makes them again, and its heat-map to
-`docs/attention/heat-maps`. Arms that are recorded with the same settings are left out, so that a run that was broken off
-goes on; `--again` trains them too. An arm that fails is recorded with its reason, the others go on, and the exit code is
-1. At the end, and with `--pages` alone, `docs/attention` is written anew; `--check` only compares.
+DIR holds Tatoeba's `train.en-de.tsv.gz`. Of it `--pairs` are taken evenly to train on, and `--held-out` each to
+validate and to test, which share no sentence with them. Each distinct arm is trained once through the command line, for
+the same minutes, on the same text, from the same seed; pages share arms. `--only` names pages or arms. An arm's figures
+go to `benchmarks/results/atlas.json` as soon as it is done, with the command that makes them again, and its heat-map to
+`docs/attention/heat-maps`. Arms that are recorded with the same settings are left out, so that a run that was broken
+off goes on; `--again` trains them too. An arm that fails is recorded with its reason, the others go on, and the exit
+code is 1. At the end, and with `--pages` alone, `docs/attention` is written anew; `--check` only compares.
 
 `--list` names the arms, and what is left to do. With the defaults an arm takes about six minutes on two cores, five of
 them to train. `--inflection` draws the heat-maps of the models that `benchmarks/inflection.py` left in RUNS.
@@ -124,7 +124,7 @@ def train(atlas: Atlas, chosen: Sequence[str], options: argparse.Namespace) -> i
             result = running.run_arm(name, atlas.arms[name], material, budget, run, options.docs / MAPS)
         except Exception as problem:  # whatever it was, the other arms are not to suffer
             failed.append(name)
-            reason = str(problem) if isinstance(problem, running.Failure) else f"{type(problem).__name__}: {problem}"
+            reason = str(problem) if isinstance(problem, running.ArmError) else f"{type(problem).__name__}: {problem}"
             result = {"failed": without_folders(reason, options)}
             say(f"    failed: {result['failed']}")
         else:

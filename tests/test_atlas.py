@@ -69,7 +69,7 @@ def test_a_twin_differs_only_in_what_the_page_is_about(page: Page) -> None:
     arm, twin = whole(page.arm), whole(page.twin)
     different = {key.removeprefix("model.") for key in arm if arm[key] != twin[key]}
     assert different
-    told = {key for row in page.rows for key in row.keys()}
+    told = {key for row in page.rows for key in row.named()}
     if "recipe" in different:
         recipes = (arm["model.recipe"], twin["model.recipe"])
         for recipe in recipes:
@@ -231,6 +231,20 @@ def test_an_arm_that_fails_is_told_and_the_rest_goes_on(small: Any, run: Any, tm
     assert "`bahdanau` failed" in (tmp_path / "docs" / "bahdanau.md").read_text(encoding="utf-8")
     small()
     assert run("bahdanau") == (0, ["bahdanau"]), "what failed is tried again, what did not is not"
+
+
+def test_models_of_inflection_are_drawn(trained: Any, tmp_path: Path) -> None:
+    runs, docs, results = (tmp_path / name for name in ("runs", "docs", "results"))
+    for folder in (runs, results):
+        folder.mkdir()
+    (runs / "exact-1").symlink_to(trained("luong"))
+    (runs / "test.tsv").write_text("a b\tA B\nc\tC\nd\tD\n", encoding="utf-8")
+    (results / "inflection.json").write_text(json.dumps({"exact": {"accuracy": 90.5, "deviation": None}}))
+    assert benchmark.main(["--inflection", str(runs), "--docs", str(docs), "--results", str(results)]) == 0
+    assert [path.name for path in (docs / "heat-maps").iterdir()] == ["inflection-exact.svg"]
+    page = (docs / "exact.md").read_text(encoding="utf-8")
+    assert "| exact, any position | 90.5 | – |" in page
+    assert "(heat-maps/inflection-exact.svg)" in page
 
 
 def test_without_a_record_a_page_tells_how_to_make_it() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks import alignment, inflection
 from benchmarks.mechanisms.entries import Page, read_atlas
@@ -32,7 +33,18 @@ PAGES = [*ATLAS.pages.values()]
 ROWS = [*(row for page in PAGES for row in page.rows), *ATLAS.others]
 FILES = sorted(path.name for path in DOCS.glob("*.md"))
 # Sections of a model that are about attention, and keys elsewhere that are.
-SECTIONS = ("attention", "penalties", "guided", "copying", "lexicon", "pointer", "sources", "documents", "lsh", "linear")
+SECTIONS = (
+    "attention",
+    "penalties",
+    "guided",
+    "copying",
+    "lexicon",
+    "pointer",
+    "sources",
+    "documents",
+    "lsh",
+    "linear",
+)
 KEYS = (
     "encoder.kind",
     "encoder.attention",
@@ -45,9 +57,8 @@ KEYS = (
 )
 # What names a mechanism that is not there.
 NOTHING = {"none"}
-# Words of equations that are mathematics, or plain English.
-MATHEMATICS = {"softmax", "sqrt", "tanh", "sigmoid", "relu", "logsumexp"}
-WORDS = RunConfig.model_fields
+# Words of equations that need not be in the code.
+MATHEMATICS = {"softmax", "sqrt"}
 
 
 def keys(section: type[Section], prefix: str = "") -> Iterator[str]:
@@ -78,10 +89,6 @@ def values(key: str, kind: Any) -> Iterator[str]:
     yield from (f"{key}: {word}" for word in words if word not in NOTHING) if words else [key]
 
 
-def code(cell: str) -> list[str]:
-    return re.findall(r"`([^`]+)`", cell)
-
-
 def links(name: str) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", (DOCS / name).read_text(encoding="utf-8"))
 
@@ -98,14 +105,8 @@ def table(name: str) -> list[list[str]]:
 def test_every_choice_has_a_row() -> None:
     named = {key.removeprefix("model.") for row in ROWS for key in row.config}
     told = named | {key.partition(":")[0] for key in named}
-    missing = [
-        choice for choice in choices() if choice not in (named if ":" in choice else told) and choice not in DELEGATED
-    ]
+    missing = [choice for choice in choices() if choice not in (named if ":" in choice else told)]
     assert not missing, "these have no row in benchmarks/mechanisms/texts"
-
-
-# Named by rows without a value: all their values are of one kind.
-DELEGATED = {"encoder.kind: none"}
 
 
 def test_the_choices_are_those_of_the_configuration() -> None:
@@ -128,7 +129,7 @@ def test_rows_are_whole_and_their_keys_exist() -> None:
     known = {*keys(RunConfig)}
     known |= {name.removeprefix("model.") for name in known} | {field.name for field in fields(SearchOptions)}
     for row in ROWS:
-        assert {key.removesuffix(".*") for key in row.keys()} <= known, row.mechanism
+        assert {key.removesuffix(".*") for key in row.named()} <= known, row.mechanism
         assert row.code, row.mechanism
         assert row.tests, row.mechanism
 
@@ -213,8 +214,6 @@ def test_a_configuration_builds_a_model(page: Page) -> None:
     assert build_model(config.model, Sizes(17, 17, True, lexicon=lexicon, marker=4)) is not None
     text = (DOCS / f"{page.name}.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    import yaml
-
     assert yaml.safe_load(shown) == page.config
 
 

@@ -42,7 +42,7 @@ class Row:
     tests: tuple[str, ...]
     paper: tuple[str, ...]
 
-    def keys(self) -> set[str]:
+    def named(self) -> set[str]:
         """The keys without values."""
         return {name.partition(":")[0] for name in self.config}
 

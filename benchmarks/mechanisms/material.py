@@ -92,7 +92,10 @@ class Dictionary:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         numbers: list[dict[str, int]] = [{}, {}]
         known = [
-            [[numbers[side].setdefault(plain(word), len(numbers[side])) for word in pair[side].split()] for pair in pairs]
+            [
+                [numbers[side].setdefault(plain(word), len(numbers[side])) for word in pair[side].split()]
+                for pair in pairs
+            ]
             for side in (0, 1)
         ]
         learnt = learn_lexicon(list(zip(*known, strict=True)), len(numbers[1]))

@@ -145,7 +145,11 @@ def _told(found: Mapping[str, Any], key: str) -> str:
         return "–"
     if key in ("updates", "tokens_per_second", "parameters"):
         return f"{value:,.0f}"
-    return f"{value:.2f}" if key in ("perplexity", "word_perplexity", "bits_per_character", "sharpness") else f"{value:.1f}"
+    return (
+        f"{value:.2f}"
+        if key in ("perplexity", "word_perplexity", "bits_per_character", "sharpness")
+        else f"{value:.1f}"
+    )
 
 
 def _elsewhere(measured: Measured, records: Records, pictures: Collection[str]) -> list[str]:
@@ -212,20 +216,17 @@ def row_cells(row: Row, page: Page | None) -> list[str]:
 
 def index_text(atlas: Atlas) -> str:
     """The page that lists all mechanisms."""
-    about = (
-        "Each row is a config away; the files are where the equations stand. `sightline config RECIPE` prints every key. "
-        "Keys without a section are of `model` (`attention.score` is `model.attention.score`). A mechanism's page tells "
-        "what it is for, its equation in the code's own names, its configuration, what was measured of it beside its "
-        "twin without it, and when not to use it."
-    )
-    made = (
-        "The pages are written by `python benchmarks/atlas.py --pages` from `benchmarks/mechanisms/texts` and the records "
-        "in `benchmarks/results`; `python benchmarks/atlas.py --data DIR` trains the arms first. "
-        "[Notes](notes.md) tell how each is held to its paper, and what is often said and not so. "
-        "[One position at a time](../hard_attention.md), [several sources](../many_sources.md), "
-        "[documents](../documents.md), [long sequences](../efficient.md), [copying and lexicons](../copying.md), "
-        "[teaching attention](../guided.md) and [language models](../language_models.md) are told of as a whole elsewhere."
-    )
+    about = """Each row is a config away; the files are where the equations stand. `sightline config RECIPE` prints
+        every key. Keys without a section are of `model` (`attention.score` is `model.attention.score`). A mechanism's
+        page tells what it is for, its equation in the code's own names, its configuration, what was measured of it
+        beside its twin without it, and when not to use it."""
+    made = """The pages are written by `python benchmarks/atlas.py --pages` from `benchmarks/mechanisms/texts` and the
+        records in `benchmarks/results`; `python benchmarks/atlas.py --data DIR` trains the arms first.
+        [Notes](notes.md) tell how each is held to its paper, and what is often said and not so. [One position at a
+        time](../hard_attention.md), [several sources](../many_sources.md), [documents](../documents.md), [long
+        sequences](../efficient.md), [copying and lexicons](../copying.md), [teaching attention](../guided.md) and
+        [language models](../language_models.md) are told of as a whole elsewhere."""
+    about, made = (" ".join(text.split()) for text in (about, made))
     rows = [row_cells(row, page) for page in atlas.pages.values() for row in page.rows]
     rows += [row_cells(row, None) for row in atlas.others]
     heads = ["mechanism", "config", "code", "tests", "page", "paper"]

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ class Budget:
         return ["--max-minutes", str(self.minutes)]
 
 
-class Failure(Exception):
+class ArmError(Exception):
     """An arm that did not come to its end, with the reason."""
 
 
@@ -77,7 +78,7 @@ def settings(config: Values, budget: Budget) -> Result:
 
 
 def run_arm(name: str, config: Values, material: Material, budget: Budget, run: Run, maps: Path) -> Result:
-    """Trains an arm, measures it and draws it into `maps`; any reason why it cannot be done is a `Failure`."""
+    """Trains an arm, measures it and draws it into `maps`; any reason why it cannot be done is a `ArmError`."""
     folder, log = material.folder / name, material.folder / f"{name}.log"
     # What a run that was broken off has left would not have had the same minutes.
     shutil.rmtree(folder, ignore_errors=True)
@@ -87,7 +88,7 @@ def run_arm(name: str, config: Values, material: Material, budget: Budget, run: 
         if code := run(arguments, log):
             said = log.read_text(encoding="utf-8").split("\n") if log.exists() else []
             last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
-            raise Failure(f"`sightline {arguments[0]}` ended with code {code}: {last}")
+            raise ArmError(f"`sightline {arguments[0]}` ended with code {code}: {last}")
 
     given = material.given(resolved(config), checked)
     written = material.folder / f"{name}.yaml"
@@ -134,7 +135,7 @@ def repeated(texts: Iterable[str]) -> float:
     again = count = 0
     for text in texts:
         words = text.split()
-        found = Counter(zip(words, words[1:], strict=False))
+        found = Counter(pairwise(words))
         count += found.total()
         again += found.total() - len(found)
     return 100 * again / max(count, 1)
