@@ -101,7 +101,7 @@ def _trained(page: Page, arm: str, twin: str, record: Mapping[str, Any]) -> list
     if failed:
         return [paragraph(f"Not measured: {'; '.join(failed)}. {again} tries again.")]
     if missing:
-        return [paragraph(f"Not measured yet: {again} trains it, and its twin: {page.lacks}.")]
+        return [paragraph(f"Not measured yet: {again} trains it and its twin ({page.lacks}).")]
     found, other = record[arm], record[twin]
     keys = [key for key in HEADS if any(_number(one, key) is not None for one in (found, other))]
     rows = [["**with it**", found], [f"twin: {page.lacks}", other]]
@@ -114,6 +114,8 @@ def _trained(page: Page, arm: str, twin: str, record: Mapping[str, Any]) -> list
     if "bleu" in found:
         text += f"; {found['sentences']:,} held-out sentences, beam 5 (`{found['bleu']['signature']}`)"
     text += ". With one seed a small difference may be luck. " + " ".join(ABOUT[key] for key in keys if key in ABOUT)
+    if "sharpness" in keys and found["config"]["model"]["recipe"] == "transformer":
+        text += " Of a Transformer it is the mean of the heads of the layer before the last that is looked at."
     made = f"[The record](../../benchmarks/results/{RECORD}), made again by {again}."
     return [paragraph(f"{text} {made}"), table(["arm", *(HEADS[key] for key in keys)], cells, len(keys))]
 
