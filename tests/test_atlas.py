@@ -150,8 +150,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     def cut(**other: Values) -> None:
         arms = {}
         for name, values in ATLAS.arms.items():
-            tokenizer = "word" if resolved(values).text.tokenizer == "word" else "char"
+            config = resolved(values)
+            tokenizer = "word" if config.text.tokenizer == "word" else "char"
             own = merge(merge(values, SMALL), {"text": {"tokenizer": tokenizer}})
+            if not config.model.has_source:
+                del own["model"]["encoder"]
             arms[name] = merge(own, other.get(name, {}))
         monkeypatch.setattr(benchmark, "read_atlas", lambda: replace(ATLAS, arms=arms))
 

@@ -101,15 +101,15 @@ def run_arm(name: str, config: Values, material: Material, budget: Budget, run: 
 
 
 def trained(folder: Path) -> Result:
-    """How far training came, and how fast: the median of the lines of its metrics."""
+    """How far training came, and how fast: the median of the lines of its metrics, of which a short run has none."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     training = [line for line in lines if line["kind"] == "training"]
     speeds = sorted(line["tokens_per_second"] for line in training)
     return {
         "updates": lines[-1]["step"],
-        "epochs": training[-1]["epoch"],
+        "epochs": training[-1]["epoch"] if training else None,
         "seconds": round(lines[-1]["seconds"], 1),
-        "tokens_per_second": round(speeds[len(speeds) // 2]),
+        "tokens_per_second": round(speeds[len(speeds) // 2]) if speeds else None,
     }
 
 
