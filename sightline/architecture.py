@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from sightline.document_settings import DOCUMENT_KINDS, DocumentsConfig
 from sightline.efficient import CrossAttention, LinearConfig, LshConfig, SelfAttention
+from sightline.score_choices import SCORES
 from sightline.sections import Section
 
 Blocks = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+# The rows' names: pydantic reads them as they are now, a type checker cannot.
+if TYPE_CHECKING:
+    Score = str
+else:
+    Score = Literal[tuple(SCORES)]
 Choice = Literal["soft", "sampled", "online_monotonic", "exact", "exact_monotonic", "exact_jumps", "segments"]
 
 
@@ -57,7 +63,7 @@ class SourcesConfig(Section):
 class AttentionConfig(Section):
     """How a recurrent decoder looks at the memory, and what the Transformer's heads (all scaled dot) see."""
 
-    score: Literal["dot", "scaled_dot", "bilinear", "additive", "cosine", "location", "convolution"] = Field(
+    score: Score = Field(
         "additive",
         description="how well a query and a key match; additive is Luong's 'concat', bilinear his 'general'",
     )

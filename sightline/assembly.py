@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 
 from torch import Tensor
 
 from sightline.architecture import KNOW_ORDER, ModelConfig
-from sightline.attention import scores
 from sightline.attention.clues import (
     Clue,
     Coverage,
@@ -29,6 +29,7 @@ from sightline.attention.latent import (
     LatentAttention,
     SegmentAttention,
 )
+from sightline.attention.scores import Score
 from sightline.attention.soft import GlobalAttention, LocalMonotonicAttention, LocalPredictiveAttention, SoftAttention
 from sightline.batch import Memory
 from sightline.choices import SUMMED
@@ -81,6 +82,7 @@ from sightline.marginal import MarginalOutput
 from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
+from sightline.score_choices import SCORES
 from sightline.text import PAD, Sizes
 
 
@@ -318,26 +320,29 @@ def make_losses(
     return made
 
 
-def make_score(config: ModelConfig, query_width: int, key_width: int) -> scores.Score:
+def make_score(config: ModelConfig, query_width: int, key_width: int) -> Score:
     """The score function the config names, for queries and keys of these widths."""
-    name = config.attention.score
-    if name in ("dot", "scaled_dot", "cosine") and query_width != key_width:
+    attention, name = config.attention, config.attention.score
+    row = SCORES[name]
+    if row.one_width and query_width != key_width:
         raise SightlineError(
             f"model.attention.score={name} needs queries and keys of one width, but the decoder's are {query_width} "
             f"and the encoder's {key_width} wide: set model.decoder.width={key_width}, or choose bilinear or additive"
         )
-    if name == "bilinear":
-        return scores.Bilinear(query_width, key_width)
-    if name == "additive":
-        return scores.Additive(query_width, key_width, config.attention.width or query_width)
-    if name == "convolution":
-        kernel = config.attention.kernel
-        if kernel % 2 == 0:
-            raise SightlineError(f"model.attention.kernel={kernel}: choose an odd number, so that it has a middle")
-        return scores.Convolution(query_width, key_width, config.attention.width or query_width, kernel)
-    if name == "location":
-        return scores.Location(query_width, config.attention.max_source)
-    return {"dot": scores.Dot, "scaled_dot": scores.ScaledDot, "cosine": scores.Cosine}[name]()
+    if "kernel" in row.given and attention.kernel % 2 == 0:
+        raise SightlineError(
+            f"model.attention.kernel={attention.kernel}: choose an odd number, so that it has a middle"
+        )
+    given = {
+        "query_width": query_width,
+        "key_width": key_width,
+        "width": attention.width or query_width,
+        "kernel": attention.kernel,
+        "max_source": attention.max_source,
+    }
+    module, _, kind = row.part.rpartition(".")
+    part: type[Score] = getattr(import_module(f"sightline.attention.{module}"), kind)
+    return part(*(given[argument] for argument in row.given))
 
 
 def read_width(config: ModelConfig, encoder: Encoder) -> int:

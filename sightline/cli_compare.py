@@ -21,7 +21,6 @@ from sightline.cli_options import (
     ValidTarget,
 )
 from sightline.console import program, say
-from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.readers import TextFiles
@@ -44,7 +43,10 @@ def compare(
     valid_source: ValidSource = None,
     valid_target: ValidTarget = None,
     valid_pairs: ValidPairs = None,
-    test_source: Annotated[Path | None, typer.Option(help="Test sources (else some pairs are held out).")] = None,
+    test_source: Annotated[
+        list[Path] | None,
+        typer.Option(help="Test sources (else some pairs are held out); once for each source.", metavar="FILE"),
+    ] = None,
     test_target: Annotated[Path | None, typer.Option(help="Test targets.")] = None,
     test_pairs: Annotated[Path | None, typer.Option(help="Test pairs in one file.")] = None,
     gold: Annotated[
@@ -65,7 +67,7 @@ def compare(
 
     Give the same command again to go on where it was stopped.
     """
-    from sightline.comparison.configs import common_data, read_configs
+    from sightline.comparison.configs import common_data, common_sources, read_configs
     from sightline.run_settings import data_files, given_only, training_files
 
     given: dict[str, Any] = {
@@ -76,13 +78,10 @@ def compare(
         "training": given_only({"max_steps": max_steps, "max_minutes": max_minutes}),
     }
     chosen = read_configs(configs, given, assign or [])
-    for name, config in chosen.items():
-        if config.model.source_count > 1:
-            raise SightlineError(f"{name}: reads several sources, and compare knows models of one")
-    data = common_data(chosen)
+    data, sources = common_data(chosen), common_sources(chosen)
     languages = (data.source_language, data.target_language)
-    test = text_files(languages, test_source, test_target, test_pairs)
-    aligned = text_files(languages, gold_source, gold_target, gold_pairs)
+    test = text_files(languages, sources, test_source, test_target, test_pairs)
+    aligned = text_files(languages, 1, [gold_source] if gold_source else None, gold_target, gold_pairs)
 
     from sightline.comparison.run import MARKDOWN, PAGE, Links
     from sightline.comparison.run import compare as compare_configs
@@ -97,10 +96,12 @@ def compare(
     say(f"the report is in {output / PAGE}")
 
 
-def text_files(languages: Languages, source: Path | None, target: Path | None, pairs: Path | None) -> TextFiles | None:
-    """Files of pairs, if any are given."""
+def text_files(
+    languages: Languages, sources: int, source: list[Path] | None, target: Path | None, pairs: Path | None
+) -> TextFiles | None:
+    """Files of pairs of so many sources, if any are given."""
     from sightline.readers import TextFiles
 
-    if source is None and target is None and pairs is None:
+    if not source and target is None and pairs is None:
         return None
-    return TextFiles.given(source, target, pairs, languages)
+    return TextFiles.given(source, target, pairs, languages, sources=sources)

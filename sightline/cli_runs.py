@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sightline.cli_options import Assign, PairFiles, Sources, Targets, ValidPairs, ValidSource, ValidTarget
+from sightline.cli_options import (
+    Assign,
+    PairFiles,
+    Pairs,
+    Source,
+    Sources,
+    Target,
+    Targets,
+    ValidPairs,
+    ValidSource,
+    ValidTarget,
+)
 from sightline.console import program, say
 from sightline.errors import SightlineError
 from sightline.launch import launched, speaks
@@ -99,14 +110,12 @@ def train(
 def convert(
     model: Annotated[Path, typer.Argument(help="A model folder with a transformer.", metavar="MODEL")],
     to: Annotated[str, typer.Option(help="rnn: a decoder that carries as much after a thousand tokens as after one.")],
-    source: Annotated[Path | None, typer.Option(help="Source sentences to train on, one a line.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
-    valid_source: Annotated[
-        Path | None, typer.Option(help="Validation sources (else some pairs are held out).")
-    ] = None,
-    valid_target: Annotated[Path | None, typer.Option(help="Validation targets.")] = None,
-    valid_pairs: Annotated[Path | None, typer.Option(help="Validation pairs in one file.")] = None,
+    source: Source = None,
+    target: Target = None,
+    pairs: Pairs = None,
+    valid_source: ValidSource = None,
+    valid_target: ValidTarget = None,
+    valid_pairs: ValidPairs = None,
     output: Annotated[Path | None, typer.Option(help="The model folder to make; default: MODEL-rnn.")] = None,
     cross: Annotated[bool, typer.Option("--cross", help="The attention to the source too.")] = False,
     features: Annotated[int, typer.Option(min=1, help="Features of a head, in place of the softmax.")] = 32,
@@ -132,11 +141,9 @@ def convert(
     if not (source or target or pairs):
         raise SightlineError("a converted model must be trained on: give --pairs FILE, or --source and --target")
     files = open_files(model)
-    if files.config.model.source_count > 1:
-        raise SightlineError(f"{model}: reads several sources, and convert knows models of one")
     data = {
-        **data_files("", [source] if source else [], target, pairs),
-        **data_files("valid_", [valid_source] if valid_source else [], valid_target, valid_pairs),
+        **data_files("", source, target, pairs),
+        **data_files("valid_", valid_source, valid_target, valid_pairs),
     }
     limits = {"max_steps": max_steps, "max_minutes": max_minutes} if max_steps or max_minutes else {}
     config = recurrent_config(files, cross, features, {"data": data, "training": limits}, assign or [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sightline.architecture import KNOW_ORDER, ModelConfig
+from sightline.score_choices import SCORES
 
 UNLIMITED = 10**9
 
@@ -17,6 +18,6 @@ def most_tokens(config: ModelConfig) -> tuple[int, int]:
         source = [UNLIMITED]
     if config.recipe == "seq2seq" and config.decoder.context == "concatenation":
         source.append(config.decoder.max_source)
-    if config.recipe in ("bahdanau", "luong") and config.attention.score == "location":
+    if config.recipe in ("bahdanau", "luong") and "max_source" in SCORES[config.attention.score].given:
         source.append(config.attention.max_source)
     return min(source) - 1, min(target) - 1

@@ -12,7 +12,6 @@ import torch
 from torch.nn import functional as F
 
 from sightline.attention.hard import OnlineMonotonicAttention
-from sightline.attention.scores import Convolution
 from sightline.attention.soft import MEMORY
 from sightline.batch import Batch, pad
 from sightline.encoders import RecurrentEncoder
@@ -97,7 +96,7 @@ def _check(model: Writer) -> None:
             "this model's steps read what was copied before: to write while it reads, train with "
             "model.copying.selective_read = false"
         )
-    if len(attention.clues) or isinstance(attention.score, Convolution):
+    if len(attention.clues) or attention.score.looks_ahead:
         raise SightlineError(
             "this model's score knows what lies ahead, or how long the source is: to write while it reads, train "
             "without biases and coverage, and with another score than convolution"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sightline.document_settings import DOCUMENT_KINDS
 from sightline.errors import SightlineError
+from sightline.score_choices import SCORES
 
 if TYPE_CHECKING:
     from sightline.architecture import ModelConfig
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 # What counts positions or looks at their neighbours, with the value that does not: over the positions of several
 # sources side by side neither has a meaning.
 PLACED = {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
-PLACED_SCORES = ("location", "convolution")
 # Choices that every position may be asked for on its own.
 UNPLACED_CHOICES = ("soft", "sampled", "exact")
 
@@ -77,7 +77,7 @@ def _of_model(model: ModelConfig) -> Iterator[str]:
     recurrent = model.recipe in ("bahdanau", "luong")
     if recurrent and context == "flat":
         placed = [name for name, plain in PLACED.items() if getattr(attention, name) != plain]
-        placed += ["score"] if attention.score in PLACED_SCORES else []
+        placed += ["score"] if SCORES[attention.score].placed else []
         placed += ["choice"] if attention.choice not in UNPLACED_CHOICES else []
         for name in placed:
             yield (

@@ -17,6 +17,7 @@ from sightline.config import RunConfig, build_config, dump_yaml, merge
 from sightline.lexicon import Lexicon
 from sightline.losses import source_words
 from sightline.models import EncoderDecoder, build_model
+from sightline.score_choices import SCORES
 from sightline.text import Sizes
 from sightline.training.checkpoints import load_weights, save_weights
 from tests.conftest import VOCABULARY, random_batch
@@ -157,7 +158,7 @@ def _sources(draw: Random, recipe: str, model: dict[str, Any]) -> dict[str, Any]
         changed["decoder"] = {"context": "mean"}
     if recipe in ("bahdanau", "luong") and context == "flat":
         attention = {"span": "global", "position_bias": False, "markov_bias": None, "fertility_bias": None}
-        placed = model["attention"]["score"] in ("location", "convolution")
+        placed = SCORES[model["attention"]["score"]].placed
         changed["attention"] = attention | ({"score": "additive"} if placed else {})
     return changed
 
@@ -172,7 +173,7 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
     else:
         decoder["input_feeding"] = draw.random() < 0.5
     attention = {
-        "score": draw.choice(["dot", "scaled_dot", "bilinear", "additive", "cosine", "location", "convolution"]),
+        "score": draw.choice([*SCORES]),
         "span": draw.choice(["global", "global", "local-m", "local-p"]),
         "window": 2,
         "position_bias": draw.random() < 0.3,

@@ -15,6 +15,7 @@ from sightline.config import build_config, merge
 from sightline.errors import SightlineError
 from sightline.models import EncoderDecoder, build_model, parameter_count
 from sightline.recipes import WITH_SOURCE
+from sightline.score_choices import SCORES
 from sightline.search import SearchOptions, greedy_search
 from sightline.text import Sizes
 from tests.conftest import VOCABULARY, random_batch, small_model
@@ -22,7 +23,6 @@ from tests.twins import copy_decoder_layer, copy_encoder_layer, shake
 
 RECIPES = WITH_SOURCE
 ENCODERS = EncoderConfig.model_fields["kind"].annotation.__args__
-SCORES = AttentionConfig.model_fields["score"].annotation.__args__
 SPANS = AttentionConfig.model_fields["span"].annotation.__args__
 
 
@@ -185,7 +185,7 @@ def test_every_fixed_vector_of_every_encoder(kind: str, context: str) -> None:
 @pytest.mark.parametrize("recipe", ["bahdanau", "luong"])
 def test_scores_that_need_one_width_say_so(recipe: str, score: str) -> None:
     config = combination(recipe, "gru", score, "global", encoder_width=12)
-    if score in ("bilinear", "additive", "location", "convolution"):
+    if not SCORES[score].one_width:
         train_and_decode(build_model(config, MARKED))
         return
     with pytest.raises(SightlineError, match=rf"score={score} needs .* 8 .* 12 wide: set model\.decoder\.width=12"):

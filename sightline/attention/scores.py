@@ -26,9 +26,13 @@ def scaled_dot(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 class Score(nn.Module, ABC):
-    """A score function with its parameters. Hints of `hint_width` numbers for each query and key may join in."""
+    """A score function with its parameters. Hints of `hint_width` numbers for each query and key may join in.
+
+    One that `looks_ahead` lets the keys after a key have a say in its score.
+    """
 
     hint_width = 1
+    looks_ahead = False
 
     def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
         """Keys `(…, S, d_k)`, real where the mask `(…, S)` says so, to whatever `forward` needs of them."""
@@ -166,6 +170,8 @@ class Convolution(Score):
     neighbouring keys, n filters in the first two and one in the last. Padding is set to zero before each: to a filter,
     the end of a sentence must look the same in any batch. A vector of zeros stays as it is.
     """
+
+    looks_ahead = True
 
     def __init__(self, query_width: int, key_width: int, width: int, kernel: int) -> None:
         super().__init__()

@@ -58,6 +58,19 @@ def common_data(configs: Mapping[str, RunConfig]) -> DataConfig:
     return data
 
 
+def common_sources(configs: Mapping[str, RunConfig]) -> int:
+    """How many sources a line has, which must be the same in all: they read the same text."""
+    (first, one), *others = configs.items()
+    count = one.model.source_count
+    for name, other in others:
+        if other.model.source_count != count:
+            raise SightlineError(
+                f"{first} and {name} differ in model.sources.count ({count} and {other.model.source_count}): a "
+                "comparison needs the same text for all of them"
+            )
+    return count
+
+
 def _files(data: DataConfig, key: str) -> Any:
     """What a key of the data section names; corpora may be weighted in different ways."""
     if key == "corpora":

@@ -45,7 +45,7 @@ def _examples(comparison: Comparison) -> list[str]:
     for title, examples in comparison.examples:
         lines += ["", f"### {title}"]
         for one in examples:
-            rows = [("source", one.pair.source), ("reference", one.pair.target), *one.translations.items()]
+            rows = [("source", comparison.source(one.pair)), ("reference", one.pair.target), *one.translations.items()]
             lines += ["", _row([f"sentence {one.number + 1}", ""]), "|---|---|"]
             lines += [_row([name, text or "(nothing)"]) for name, text in rows]
     return lines
@@ -55,7 +55,7 @@ def _maps(comparison: Comparison) -> list[str]:
     lines = ["", "## Where they looked", ""]
     lines.append("Rows are the words of the config's own translation, columns source words; darker is more.")
     for number, (pair, maps) in enumerate(comparison.maps(), 1):
-        lines += ["", f"### {_text(pair.source)}", ""]
+        lines += ["", f"### {_text(comparison.source(pair))}", ""]
         if any(maps.values()):
             lines.append(f"![Heat-maps of sentence {number}]({MAPS}/{number}.svg)")
         without = [name for name, heatmap in maps.items() if heatmap is None]

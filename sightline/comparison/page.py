@@ -60,7 +60,7 @@ def _examples(comparison: Comparison) -> str:
     for title, examples in comparison.examples:
         cards = []
         for one in examples:
-            rows = [("source", one.pair.source), ("reference", one.pair.target), *one.translations.items()]
+            rows = [("source", comparison.source(one.pair)), ("reference", one.pair.target), *one.translations.items()]
             lines = "".join(
                 f'<div><dt>{_text(name)}</dt><dd dir="auto">{_text(text) or "(nothing)"}</dd></div>'
                 for name, text in rows
@@ -77,7 +77,9 @@ def _maps(comparison: Comparison) -> str:
     sections = []
     for pair, maps in comparison.maps():
         cards = "".join(_map(name, heatmap) for name, heatmap in maps.items())
-        sections.append(f'<section><h3 dir="auto">{_text(pair.source)}</h3><div class="maps">{cards}</div></section>')
+        sections.append(
+            f'<section><h3 dir="auto">{_text(comparison.source(pair))}</h3><div class="maps">{cards}</div></section>'
+        )
     return "".join(sections)
 
 

@@ -24,9 +24,10 @@ from sightline.errors import SightlineError
 from sightline.files import make_folder, replacing, sha256, write_text
 from sightline.filters import Filters, Verdict
 from sightline.holdout import hold_out, key
-from sightline.readers import Pair, TextFiles
+from sightline.readers import Pair, TextFiles, paths_of
 from sightline.sections import DataConfig
 from sightline.sizes import choose_held_out
+from sightline.source_texts import source_names, split_sources
 
 FOLDER, MANIFEST, RUNS = "data", "parts.json", "runs"
 TRAIN, VALID, TEST = range(3)
@@ -51,7 +52,7 @@ class Parts:
         values = data.model_dump()
         if self.training and data.corpora:
             for corpus, file in zip(values["corpora"], self.training, strict=True):
-                named = corpus["name"] or (corpus["pairs"] or corpus["source"]).name
+                named = corpus["name"] or (corpus["pairs"] or paths_of(corpus["source"])[0]).name
                 corpus.update(source=None, target=None, pairs=file, name=named)
         elif self.training:
             values.update(source=None, target=None, pairs=self.training[0])
@@ -67,9 +68,9 @@ class Parts:
         return found
 
 
-def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path) -> Parts:
-    """Finds the parts of a comparison in the folder `output`, or makes them."""
-    corpora, validation = corpora_of(data), validation_files(data)
+def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path, sources: int = 1) -> Parts:
+    """Finds the parts of a comparison in the folder `output`, or makes them, each line of so many sources."""
+    corpora, validation = corpora_of(data, sources), validation_files(data, sources)
     wanted = [part for part, given in ((VALID, validation), (TEST, test)) if given is None]
     folder = output / FOLDER
     content = {
@@ -77,6 +78,7 @@ def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path) -> Par
         "validation": None if validation is None else _digests(validation),
         "held out": [NAMES[part] for part in wanted],
         "count": data.held_out if wanted else None,
+        **({"sources": sources} if sources > 1 else {}),
     }
     manifest = _read(folder / MANIFEST)
     if manifest is not None and manifest.get("content") != content:
@@ -96,7 +98,7 @@ def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path) -> Par
     return Parts(
         tuple(files) if wanted else (),
         folder / NAMES[VALID] if VALID in wanted else None,
-        test or TextFiles.given(pairs=folder / NAMES[TEST]),
+        test or TextFiles.given(pairs=folder / NAMES[TEST], sources=sources),
         account,
     )
 
@@ -129,7 +131,9 @@ def _split(corpora: Sequence[Corpus], data: DataConfig, wanted: Sequence[int], f
             for _, pair in corpus.files.read():
                 part = next(labels)
                 counts[part] += 1
-                row = json.dumps(pair._asdict(), ensure_ascii=False)
+                count = corpus.files.sources
+                texts = zip(source_names(count), split_sources(pair.source, count), strict=True)
+                row = json.dumps({**dict(texts), "target": pair.target}, ensure_ascii=False)
                 held_out.get(part, training).write(row + "\n")
     told = " and ".join(f"{counts[part]:,} for {('', 'validation', 'the test')[part]}" for part in wanted)
     return f"held out {told}, {counts[TRAIN]:,} are left to train on (no sentence is in two parts)"
@@ -144,17 +148,19 @@ def _opened(stack: ExitStack, path: Path) -> TextIO:
 
 def _labels(corpora: Sequence[Corpus], data: DataConfig, wanted: Sequence[int]) -> NDArray[np.uint8]:
     """`(R,)`: the part of each pair. Pairs that no run would keep stay with the training text, which is filtered."""
-    judge = Filters(data.max_length).judge()
-    places, source, target = array("q"), array("Q"), array("Q")
+    sources = corpora[0].files.sources
+    judge = Filters(data.max_length, sources=sources).judge()
+    places, sides = array("q"), [array("Q") for _ in range(sources + 1)]
     count = 0
     for count, pair in enumerate(_every(corpora), 1):
         if judge(pair) == Verdict.TRAIN:
             places.append(count - 1)
-            source.append(key(pair.source))
-            target.append(key(pair.target))
+            # An empty source is no sentence that pairs could share.
+            for side, text in zip(sides, (*split_sources(pair.source, sources), pair.target), strict=True):
+                side.append(key(text or pair.target))
     labels = np.zeros(count, dtype=np.uint8)
     left = np.frombuffer(places, dtype=np.int64)  # (N,)
-    keys = [np.frombuffer(side, dtype=np.uint64) for side in (source, target)]
+    keys = [np.frombuffer(side, dtype=np.uint64) for side in sides]
     if len(left) <= len(wanted):
         raise SightlineError(f"{corpora[0].files.paths[0]}: {len(left)} usable pairs are too few to hold some out")
     size = choose_held_out(data.held_out, len(left))

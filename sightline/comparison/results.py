@@ -17,6 +17,7 @@ from sightline.plot.heatmap import Heatmap
 from sightline.readers import Pair
 from sightline.significance import Comparison as Tested
 from sightline.significance import compare_pooled
+from sightline.source_texts import DIVIDER, split_sources
 
 EXAMPLES = 5  # of each kind
 
@@ -132,6 +133,10 @@ class Comparison:
 
     def _example(self, number: int) -> Example:
         return Example(number, self.pairs[number], {arm.name: arm.systems[0][number] for arm in self.arms})
+
+    def source(self, pair: Pair) -> str:
+        """A pair's source as it is shown, a bar between each two of several."""
+        return f" {DIVIDER} ".join(split_sources(pair.source, self.first.config.model.source_count))
 
     def maps(self) -> list[tuple[Pair, dict[str, Heatmap | None]]]:
         """For each sentence shown, what each arm's first run looked at; None where it has nothing to show."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from sightline.alignments import Gold
 from sightline.comparison.checking import check_run
-from sightline.comparison.configs import common_data, settings
+from sightline.comparison.configs import common_data, common_sources, settings
 from sightline.comparison.course import Course
 from sightline.comparison.markdown import LENGTHS, MAPS, markdown
 from sightline.comparison.measuring import Yardstick, scored
@@ -94,9 +94,9 @@ def compare(
         )
     check_tokenizer(tokenize)
     check_folder(output)
-    data = common_data(configs)
-    _check_links(gold, test)
-    parts = prepare_parts(data, test, output)
+    data, sources = common_data(configs), common_sources(configs)
+    _check_links(gold, test, sources)
+    parts = prepare_parts(data, test, output, sources)
     yardstick = _yardstick(parts, gold, engine)
     runs = _runs(configs, parts, seeds, output)
     for run in runs:
@@ -118,7 +118,8 @@ def compare(
         say(f"{label}: {_told(scores, yardstick.pairs, tokenize)}")
         found[run.name][run.seed] = scores
     arms = [Arm(name, read_config(_folder(output, name, min(each))), each) for name, each in found.items()]
-    about = [f"{_names(data)}; {parts.account}" if parts.account else _names(data)]
+    names = _names(data, sources)
+    about = [f"{names}; {parts.account}" if parts.account else names]
     result = Comparison(arms, yardstick.pairs, yardstick.shown(), tokenize, engine, about)
     write_report(result, output)
     return result
@@ -140,11 +141,15 @@ def write_report(comparison: Comparison, output: Path) -> None:
 # The text
 
 
-def _names(data: DataConfig) -> str:
-    return "trained on " + ", ".join(path.name for corpus in corpora_of(data) for path in corpus.files.paths)
+def _names(data: DataConfig, sources: int) -> str:
+    return "trained on " + ", ".join(path.name for corpus in corpora_of(data, sources) for path in corpus.files.paths)
 
 
-def _check_links(gold: Links | None, test: TextFiles | None) -> None:
+def _check_links(gold: Links | None, test: TextFiles | None, sources: int) -> None:
+    if gold is not None and sources > 1:
+        raise SightlineError(
+            f"{gold.path}: word links tell of one source only, and the configs read {sources}: leave --gold out"
+        )
     if gold is not None and gold.pairs is None and test is None:
         raise SightlineError(
             f"{gold.path}: links of which sentences? give --gold-pairs FILE, or --gold-source and --gold-target, or a "
