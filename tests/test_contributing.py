@@ -18,8 +18,9 @@ PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
 FILE, TEST, TABLE = "sightline/attention/gaussian.py", "tests/test_gaussian_score.py", "sightline/score_choices.py"
 
 
-def blocks(language: str, page: str = PAGE) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+def blocks(language: str) -> list[str]:
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return [text for marked, text in every if marked == language]
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,8 @@ def _recurrent(draw: Random, recipe: str, kind: str) -> dict[str, Any]:
     else:
         decoder["input_feeding"] = draw.random() < 0.5
     attention = {
-        "score": draw.choice([*SCORES]),
+        # One number, however many there are: one score more must not change the other draws.
+        "score": [*SCORES][int(draw.random() * len(SCORES))],
         "span": draw.choice(["global", "global", "local-m", "local-p"]),
         "window": 2,
         "position_bias": draw.random() < 0.3,

@@ -1,6 +1,5 @@
 """The README's own commands, run as they stand there, on a small corpus."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -14,6 +13,8 @@ from sightline.data import bundled
 from sightline.files import read_lines
 from sightline.recipes import RECIPES
 from sightline.tokenizers import MarianTokenizer, SubwordTokenizer, WordTokenizer
+from tests.commands import Command, environment
+from tests.test_decoding_docs import run
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -24,7 +25,8 @@ def commands() -> list[str]:
     return [line.split("  #")[0].strip() for line in lines if ".venv/bin/sightline " in line]
 
 
-def test_the_commands_work_in_their_order(tmp_path: Path) -> None:
+def test_the_commands_work_in_their_order(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, and the last one in a shell, as it stands: each process of its own would import torch first."""
     lines = list(read_lines(bundled("test")))
     (tmp_path / "my.tsv").write_text("".join(f"{line}\n" for line in lines[:200]), encoding="utf-8")
     (tmp_path / "test.tsv").write_text("".join(f"{line}\n" for line in lines[200:230]), encoding="utf-8")
@@ -32,7 +34,7 @@ def test_the_commands_work_in_their_order(tmp_path: Path) -> None:
     found = commands()
     # The first is for the model of the demo, which would take minutes to make; it is run on this one, last.
     found = [*found[1:], found[0].replace("demo/model", "runs/mine")]
-    assert [command.split(".venv/bin/sightline ")[1].split()[0] for command in found] == [
+    assert [line.split(".venv/bin/sightline ")[1].split()[0] for line in found] == [
         "train",
         "translate",
         "translate",
@@ -40,14 +42,16 @@ def test_the_commands_work_in_their_order(tmp_path: Path) -> None:
         "align",
         "translate",
     ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for command in found:
-        program = f"{shlex.quote(sys.executable)} -m sightline "
-        command = command.replace(".venv/bin/sightline ", program)
+    monkeypatch.chdir(tmp_path)
+    *inside, last = found
+    for line in inside:
         # The README trains to the end; four updates of a small model show that the command works.
-        command += " --max-steps 4 --set model.embedding=16" if " train " in command else ""
-        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        line += " --max-steps 4 --set model.embedding=16" if " train " in line else ""
+        run(line.replace(".venv/bin/sightline ", "sightline "), command)
+    last = last.replace(".venv/bin/sightline ", f"{shlex.quote(sys.executable)} -m sightline ")
+    done = subprocess.run(last, shell=True, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\t") == 1
     assert len((tmp_path / "output.txt").read_text(encoding="utf-8").splitlines()) == 5
     assert "<title>Sightline" in (tmp_path / "alignment.html").read_text(encoding="utf-8")
 
