@@ -13,6 +13,9 @@ sinusoids, all embeddings tied and one sentencepiece vocabulary. With DATA Multi
 trains one. Its training text must still be there: the shortlist is learnt from it. Without a model of this kind all
 but transformers take part.
 
+Give `--tatoeba` only with a model that was trained with such text. One that was not repeats itself up to its limit, and
+CTranslate2 called directly has one limit for a whole file: what is measured then is who stops first.
+
 Each contender translates in a process of its own, which waits while the others compute.
 A peer runs in the Python named by `--peer-python` or by the environment variable `SIGHTLINE_PEER_TRANSFORMERS` and so
 on, else in this one; what cannot run is left out with a line that says why. A round takes about 9 minutes on two

@@ -63,8 +63,7 @@ class Tried:
 TRIED = {
     "repeats": Tried((6, 5, 4, 3, 2), "loop", ("looped",)),
     "repeated_characters": Tried((12, 9, 6, 4, 2), "loop", ("looped",)),
-    "unseen": Tried((0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), "dropped", ("truncated",), "translations"),
-    "dropped": Tried((0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1), "dropped", ("truncated",), "translations"),
+    "dropped": Tried((0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2), "dropped", ("truncated",), "translations"),
     "copied": Tried((0.95, 0.85, 0.75, 0.65, 0.5, 0.4), "copied", ("copied",)),
     "foreign": Tried((0.8, 0.65, 0.5, 0.4, 0.3, 0.2), "language", ("copied",)),
     "log_prob": Tried((-3.0, -2.6, -2.3, -2.0, -1.7, -1.4, -1.1), "unsure", DAMAGES, "translations"),

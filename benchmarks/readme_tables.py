@@ -222,9 +222,10 @@ def training_speed(record: Record) -> str:
 
 def decoding_speed(record: Record) -> str:
     """What was wanted of decoding, and what was found."""
-    settings = record["settings"]
+    settings, model = record["settings"], str(record["model"])
     about = paragraph(
-        f"Decoding, {record['model']}, {settings['threads']} threads, the least over all sets of sentences, medians of "
+        f"Decoding with {model[0].lower()}{model[1:]}, {settings['threads']} threads, the least over all sets of "
+        "sentences, medians of "
         f"{settings['rounds']} alternating rounds, at equal BLEU (`{record['command']}`, [all contenders and "
         "cases](benchmarks/results/decoding_speed.md)):"
     )

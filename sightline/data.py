@@ -5,7 +5,7 @@ Shapes: N examples, B rows of a batch, S source positions, T target positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 Integers = NDArray[np.int64]
+Change = Callable[[Integers, Integers], tuple[Integers, Integers]]
 
 
 def bundled(part: Literal["train", "valid", "test"]) -> Path:
@@ -80,13 +81,20 @@ class Side:
         """`(N,)`: the tokens of each sentence, its end symbol included."""
         return np.diff(self.offsets).astype(np.int32)
 
-    def padded(self, indices: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-        """Ids and mask `(B, S)` of these sentences, padded on the right to the longest."""
-        lengths = self.lengths[indices]
+    def padded(self, indices: Integers, change: Change | None = None) -> tuple[Integers, NDArray[np.bool_]]:
+        """Ids and mask `(B, S)` of these sentences, padded on the right to the longest.
+
+        `change` makes other tokens and lengths of theirs, which it gets end to end.
+        """
+        lengths: Integers = self.lengths[indices].astype(np.int64)
         columns = np.arange(lengths.max(initial=1))
         mask = columns < lengths[:, None]
+        tokens = self.ids[(self.offsets[indices, None] + columns)[mask]]
+        if change is not None:
+            tokens, lengths = change(tokens.astype(np.int64), lengths)
+            mask = np.arange(lengths.max(initial=1)) < lengths[:, None]
         ids = np.full(mask.shape, PAD, dtype=np.int64)
-        ids[mask] = self.ids[(self.offsets[indices, None] + columns)[mask]]
+        ids[mask] = tokens
         return ids, mask
 
 
@@ -154,15 +162,18 @@ class EncodedPairs:
         number = int(self.numbers[index])
         return f"pair {number + 1}" if self.origins is None else self.origins.where(index, number)
 
-    def batch(self, indices: Integers) -> Batch:
-        """These examples as a batch: sources `(B, S)`, targets `(B, T)`, links `(B, T, S)` where there are any."""
+    def batch(self, indices: Integers, changes: tuple[Change | None, Change | None] = (None, None)) -> Batch:
+        """These examples as a batch: sources `(B, S)`, targets `(B, T)`, links `(B, T, S)` where there are any.
+
+        `changes` are made to the tokens of sources and targets.
+        """
         import torch
 
         from sightline.batch import Batch, Tokens, apart
 
         source, target = (
             Tokens(torch.from_numpy(ids), torch.from_numpy(mask))
-            for ids, mask in (self.source.padded(indices), self.target.padded(indices))
+            for ids, mask in (self.source.padded(indices, changes[0]), self.target.padded(indices, changes[1]))
         )
         links = None
         if self.links is not None:

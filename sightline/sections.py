@@ -77,6 +77,9 @@ class DataConfig(Section):
     valid_text: Path | None = Field(None, description="lm: validation text")
     held_out: int | None = Field(None, ge=1, description="without validation files: pairs held out; null chooses")
     max_length: int = Field(250, ge=2, description="training pairs with a side of more tokens are dropped, and counted")
+    split_tokens: float = Field(
+        0.0, ge=0, lt=1, description="subword sampling: share of the training tokens split in two, anew in each batch"
+    )
     filters: FiltersConfig = Field(default_factory=FiltersConfig, description=FiltersConfig.__doc__)
     batch_tokens: int | None = Field(None, ge=1, description="tokens a batch on the longer side; null chooses")
     cache: str | None = Field(

@@ -156,7 +156,7 @@ def train_tokenizer(lines: Iterable[str], config: TextConfig, vocabulary: int) -
         raise SightlineError("text.tokenizer=marian belongs to an imported model and cannot be learnt; choose unigram")
     sample = _sample(lines, most_sentences(config, vocabulary))
     clean = [line for line in (normalise(raw, config.normalization, config.lowercase) for raw in sample) if line]
-    symbols = _checked_symbols(config)
+    symbols = checked_symbols(config)
     if config.tokenizer == "word":
         words = Counter(word for line in clean for word in line.split())
         room = _room(words, symbols, vocabulary, len(SPECIAL_PIECES))
@@ -222,7 +222,7 @@ def _train_subwords(lines: list[str], symbols: list[str], config: TextConfig, vo
     return SubwordTokenizer(model.getvalue(), config.normalization, config.lowercase)
 
 
-def _checked_symbols(config: TextConfig) -> list[str]:
+def checked_symbols(config: TextConfig) -> list[str]:
     """The user's symbols, and what separates sentences, as they look in normalised text, each once."""
     symbols: list[str] = []
     marker = [] if config.sentence_marker is None else [config.sentence_marker]

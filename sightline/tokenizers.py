@@ -92,6 +92,10 @@ class Tokenizer(ABC):
         """The text as this tokenizer sees it."""
         return normalise(text, self._normalization, self._lowercase)
 
+    def halves(self) -> dict[int, tuple[int, int]]:
+        """Which two entries an entry can be split into, of those that can: subwords."""
+        return {}
+
     def encode(self, text: str) -> list[int]:
         """The ids of a sentence, without start and end symbols."""
         ids: list[int] = []
@@ -236,6 +240,24 @@ class SubwordTokenizer(Tokenizer):
         self._meta = [processor.PieceToId(f"<0x{value:02X}>") for value in META.encode()]
         if UNK in self._meta:
             self._meta = [UNK]
+
+    def halves(self) -> dict[int, tuple[int, int]]:
+        """Of the ways to split a piece in two, the one that sentencepiece likes best."""
+        processor = self._processor
+        plain = [
+            id
+            for id in range(self.size)
+            if not (processor.IsControl(id) or processor.IsUnknown(id) or processor.IsByte(id))
+        ]
+        known = {self._pieces[id]: id for id in plain}
+        scores = {id: processor.GetScore(id) for id in plain}
+        result: dict[int, tuple[int, int]] = {}
+        for piece, id in known.items():
+            cuts = ((known.get(piece[:cut]), known.get(piece[cut:])) for cut in range(1, len(piece)))
+            found = [(left, right) for left, right in cuts if left is not None and right is not None]
+            if found:
+                result[id] = max(found, key=lambda halves: scores[halves[0]] + scores[halves[1]])
+        return result
 
     def content(self) -> bytes:
         """sentencepiece's own file."""

@@ -110,6 +110,7 @@ def several(folder: Path) -> None:
     run.train(with_dropout(exact(folder), max_steps=9), folder / "parts", resume=True)
     with suppress(SystemExit):
         command(folder, "nothing", options=["--estimate"])
+    sightline("--output", str(folder / "grown"), "--resume", "--max-steps", "8", "--set", "training.parallel=fsdp")
     try:
         run.train(exact(folder), folder / "parts")
     except SightlineError as error:
@@ -169,6 +170,16 @@ def command(folder: Path, output: str, *settings: str, options: Sequence[str] = 
     given = [*options, *(part for setting in settings for part in ("--set", setting))]
     sys.argv = ["sightline", "train", str(folder / "run.json"), "--output", str(folder / output), *given]
     main()
+
+
+def sightline(*options: str) -> None:
+    """`sightline train`, which must come to a good end."""
+    sys.argv = ["sightline", "train", *options]
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
 
 
 if __name__ == "__main__":

@@ -17,6 +17,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
 FILE, TEST, TABLE = "sightline/attention/gaussian.py", "tests/test_gaussian_score.py", "sightline/score_choices.py"
 
+# Of the tests of the atlas those that see whether one more page is whole.
+ATLAS = (
+    "test_every_choice_has_a_row",
+    "test_rows_are_whole_and_their_keys_exist",
+    "test_a_named_value_is_one_that_its_key_has[Gaussian score: by distance]",
+    "test_links_lead_somewhere[gaussian.md]",
+    "test_a_row_links_its_code_its_tests_and_its_page",
+    "test_pages_are_what_texts_and_records_make_of_them",
+    "test_a_page_has_all_its_parts[gaussian]",
+    "test_an_equation_speaks_in_the_names_of_its_code[gaussian]",
+    "test_a_configuration_builds_a_model[gaussian]",
+)
+
 
 def blocks(language: str) -> list[str]:
     every = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -28,7 +41,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources, with what the page adds to them and nothing else."""
     folder = tmp_path_factory.mktemp("copy")
     unneeded = shutil.ignore_patterns("__pycache__", "*.gz")
-    for name in ("sightline", "tests", "docs"):
+    for name in ("sightline", "tests", "docs", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=unneeded)
     shutil.copy(ROOT / "pyproject.toml", folder)
     assert re.findall(r"^`([\w/]+\.py)`:$", PAGE, re.MULTILINE) == [FILE, TABLE, TEST]
@@ -38,11 +51,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = (folder / TABLE).read_text(encoding="utf-8")
     assert table.endswith("}\n")
     (folder / TABLE).write_text(table.removesuffix("}\n") + row + "}\n", encoding="utf-8")
-    mechanisms = (folder / "docs" / "mechanisms.md").read_text(encoding="utf-8")
-    (told,) = (block for block in blocks("") if block.startswith("| "))
-    first = "| dot score |"
-    assert first in mechanisms
-    (folder / "docs" / "mechanisms.md").write_text(mechanisms.replace(first, told + first, 1), encoding="utf-8")
+    for name, added in zip(("scores", "papers"), blocks("yaml"), strict=True):
+        with (folder / "benchmarks" / "mechanisms" / "texts" / f"{name}.yaml").open("a", encoding="utf-8") as texts:
+            texts.write(added)
+    run(folder, sys.executable, "benchmarks/atlas.py", "--pages")
     (folder / "commands.sh").write_text("".join(blocks("sh")), encoding="utf-8")
     return folder
 
@@ -61,14 +73,13 @@ def run(copy: Path, *arguments: str) -> None:
 
 def test_the_example_works(copy: Path) -> None:
     """The page's own tests, those that go by the rows, and its commands: in one process, since starting costs most."""
-    rows = "tests/test_mechanisms.py::test_every_row_is_whole"
-    row = "tests/test_mechanisms.py::test_files_and_keys_exist[Gaussian score: by distance]"
+    atlas = [f"tests/test_mechanisms.py::{name}" for name in ATLAS]
     widths = [
         f"tests/test_models.py::test_scores_that_need_one_width_say_so[{recipe}-gaussian]"
         for recipe in ("bahdanau", "luong")
     ]
     draws = "tests/test_mixing.py::test_the_draws_reach_every_part"
-    chosen = [TEST, "tests/contributed.py", rows, row, *widths, draws, "tests/test_imports.py"]
+    chosen = [TEST, "tests/contributed.py", *atlas, *widths, draws, "tests/test_imports.py"]
     run(copy, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-x", *chosen)
 
 

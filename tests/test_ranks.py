@@ -120,7 +120,8 @@ def ddp(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def trainings(folder: Path) -> Path:
-    """The runs of the scenario `several`."""
+    """The runs of the scenario `several`, one of which a single process has begun."""
+    run.train(exact(folder, max_steps=5), folder / "grown")
     done = scenario("several", folder)
     assert done.code == 0, done.err
     assert done.out.count("the whole run") == 1  # the estimate
@@ -219,14 +220,9 @@ def test_from_two_ranks_to_one(ddp: Path, folder: Path, alone: Callable[..., Pat
 
 
 def test_from_one_rank_to_two_and_from_whole_to_sharded(
-    folder: Path, alone: Callable[..., Path], tmp_path: Path
+    trainings: Path, alone: Callable[..., Path], tmp_path: Path
 ) -> None:
-    config = exact(folder, max_steps=5)
-    run.train(config, tmp_path / "run")
-    shards = ["--set", "training.parallel=fsdp", "--resume", "--max-steps", 8]
-    done = torchrun("-m", "sightline", "train", "--output", tmp_path / "run", *shards)
-    assert done.code == 0, done.err
-    assert_close(tmp_path / "run", alone(exact(folder, max_steps=8), tmp_path / "one", [1] * 5 + [2] * 3))
+    assert_close(trainings / "grown", alone(exact(trainings, max_steps=8), tmp_path / "one", [1] * 5 + [2] * 3))
 
 
 def test_a_mistake_is_everyones(trainings: Path) -> None:

@@ -52,8 +52,9 @@ def test_ray_gives_what_one_process_gives(
     assert command(*other, tmp_path / "expected.parquet", "--workers", 1).code == 1
     with tempfile.TemporaryDirectory(prefix="ray") as folder:  # its sockets want a short name
         monkeypatch.setenv("RAY_TMPDIR", folder)
-        ray = ["--workers", 2, "--engine-cluster", "ray"]
-        process = start(*line, tmp_path / "found", *ray, "THEN", *other, tmp_path / "found.parquet", *ray, code=TWICE)
+        ray = ["--engine-cluster", "ray", "--workers"]  # each worker is a process that imports torch
+        found = [*line, tmp_path / "found", *ray, 2, "THEN", *other, tmp_path / "found.parquet", *ray, 1]
+        process = start(*found, code=TWICE)
         try:
             done = finish(process)
         finally:

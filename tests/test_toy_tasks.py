@@ -16,7 +16,8 @@ from sightline.cli import app
 SYMBOLS = "abcdefgh"
 LENGTH = 5
 COMMON = ("text.tokenizer=word", "model.dropout=0", "training.label_smoothing=0", "training.validate_bleu=0",
-          "training.validate_every=1000", "data.batch_tokens=512")  # fmt: skip
+          "training.validate_every=1000", "training.report=false", "training.watch=0",
+          "data.batch_tokens=512")  # fmt: skip
 TRANSFORMER = ("model.embedding=64", "model.encoder.layers=1", "model.encoder.feedforward=64",
                "model.decoder.layers=1", "model.decoder.feedforward=64", "training.learning_rate=0.005")  # fmt: skip
 RECURRENT = ("model.embedding=16", "model.decoder.width=48", "training.learning_rate=0.01")

@@ -78,9 +78,15 @@ CONTENDERS = (
     Contender("ctranslate2-int8", "ctranslate2", "CTranslate2 called directly, int8", compute="int8"),
     Contender("transformers", "transformers", "`generate` of transformers' MarianMT, batches of 32, sorted by length"),
     Contender(
-        "opennmt", "opennmt", "OpenNMT-py's search, batches of 32, sorted by length, untrained weights, one round", once=True
+        "opennmt",
+        "opennmt",
+        "OpenNMT-py's search, batches of 32, sorted by length, untrained weights, one round",
+        once=True,
     ),
     Contender(
-        "joeynmt", "joeynmt", "JoeyNMT's search, batches of 32, sorted by length, untrained weights, one round", once=True
+        "joeynmt",
+        "joeynmt",
+        "JoeyNMT's search, batches of 32, sorted by length, untrained weights, one round",
+        once=True,
     ),
 )

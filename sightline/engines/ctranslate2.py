@@ -280,6 +280,8 @@ class CTranslate2Engine:
             for index, each in found.items()
             if not all(one.finished and len(one.ids) <= limits[index] + 1 for one in each)
         ]
+        if task.options.width == 1:  # each token follows from those before it, whatever the limit
+            return {index: [one.cut(limits[index]) for one in found[index]] for index in cut_off}
         count = task.options.n_best
         again = self._searched(sources, [[index] for index in cut_off], limits, task, every=True)
         done = {index: [one for one in each if one.finished] for index, each in again.items()}

@@ -24,6 +24,7 @@ from sightline.launch import launched
 from sightline.limits import most_tokens
 from sightline.preparing import Prepared, prepare
 from sightline.source_settings import check_heard
+from sightline.splitting import check_splitting
 from sightline.training.tensorboard import check_tensorboard
 
 Say = Callable[[str], None]
@@ -86,6 +87,7 @@ def check_training(config: RunConfig) -> None:
     """What a run would stumble over later, told before anything is read."""
     training = config.training
     check_heard(config.model)
+    check_splitting(config)
     if training.compile and (training.workers or 1) > 1:
         # Compiled dropout knows one stream of random numbers, not one for each part.
         raise SightlineError("training.compile takes a batch in one part: set training.workers to 1 or leave it out")

@@ -35,6 +35,7 @@ from sightline.performance import has_bfloat16, threads, tune_allocator
 from sightline.preparing import Prepared
 from sightline.search import SearchOptions, greedy_search
 from sightline.sections import DataConfig
+from sightline.splitting import Splitting, splitting_of
 from sightline.training.averages import average_losses
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.directions import Direction, directions, joint_scores, trained_together
@@ -75,14 +76,18 @@ class TrainingData:
     batch_tokens: int
     seed: int
     mix: Mix | None = None
+    splitting: Splitting | None = None
 
     def epoch(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Batches of example numbers, the same for the same seed and epoch."""
         return batches(self.pairs, self.batch_tokens, self.seed, epoch, self.mix)
 
     def batch(self, indices: NDArray[np.int64]) -> Batch:
-        """These examples."""
-        return self.pairs.batch(indices)
+        """These examples, some of their tokens split if that was asked for."""
+        if self.splitting is None:
+            return self.pairs.batch(indices)
+        drawn = self.splitting.drawn(self.seed, indices)
+        return self.pairs.batch(indices, (drawn.source, drawn.target))
 
     def where(self, index: int) -> str:
         """File and line of the example that `Batch.indices` calls `index`."""
@@ -143,7 +148,9 @@ def _train(
     for line in [_summary(config, model, ranks.size), *slow_precision(config, ranks.device), *before]:
         say(line)
 
-    data = TrainingData(encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix)
+    data = TrainingData(
+        encoded, _given(config.data.batch_tokens), config.training.seed, prepared.mix, splitting_of(config, tokenizers)
+    )
     watch = Watching(output, config, tokenizers, valid, prepared.texts)
     about = _about(config, prepared)
     judged = Judged({one: scorer_for(one, prepared, watch) for one in models}, about)
