@@ -73,14 +73,13 @@ def test_bfloat16_without_hardware_for_it_is_told(
 @pytest.fixture
 def compiler() -> Iterator[None]:
     """torch's compiler, in one process, as others would have to import torch first; and without vectors, which take
-    longer to try out and to compile than they save here; nor is the C++ optimised, for the same reason."""
+    longer to try out and to compile than they save here."""
     if no_compiler():
         pytest.skip("there is no C++ compiler")
     with warnings.catch_warnings(action="ignore"):  # of torch about itself
         from torch._inductor import config
     torch.compiler.reset()  # as in a process of its own
-    plain = {"cpp.simdlen": 1, "cpp.vec_isa_ok": True, "aot_inductor.debug_compile": True}
-    with config.patch({"compile_threads": 1, **plain}):
+    with config.patch({"compile_threads": 1, "cpp.simdlen": 1, "cpp.vec_isa_ok": True}):
         yield
 
 
