@@ -21,7 +21,7 @@ from sightline.config import RunConfig, dump_yaml
 from sightline.training import run
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.checkpoints import read_trainer
-from tests.commands import Done, environment
+from tests.commands import WAITS, Done, environment
 from tests.ranked import PENALTIES, exact, write_pairs
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ def torchrun(*arguments: object) -> Done:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(line, cwd=ROOT, env=environment(), text=True, **pipes) as process:
         try:
-            out, err = process.communicate(timeout=300)
+            out, err = process.communicate(timeout=WAITS)
         except subprocess.TimeoutExpired:
             process.terminate()  # killed, it could not end its ranks
             raise
