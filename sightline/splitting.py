@@ -12,16 +12,15 @@ import zlib
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sightline.config import RunConfig
+from sightline.data import Change, Integers
 from sightline.errors import SightlineError
 from sightline.folder import Tokenizers
 from sightline.limits import most_tokens
 from sightline.text import checked_symbols
 from sightline.tokenizers import Tokenizer
 
-Integers = NDArray[np.int64]
 WHOLE = -1  # stands for the halves of an entry that has none
 
 
@@ -76,28 +75,14 @@ class Splitting:
     share: float
     longest: int  # tokens of a side, its end symbol included
 
-    def drawn(self, seed: int, indices: Integers) -> _Drawn:
-        """The random choices for the batch of these examples, the same for the same seed."""
-        return _Drawn(self, np.random.default_rng([seed % 2**64, zlib.crc32(indices.tobytes())]))
+    def changes(self, seed: int, indices: Integers) -> tuple[Change, Change]:
+        """What becomes of the tokens of the batch of these examples, source first; the same for the same seed."""
+        generator = np.random.default_rng([seed % 2**64, zlib.crc32(indices.tobytes())])
 
+        def change(halves: Halves) -> Change:
+            return lambda ids, lengths: halves.split(ids, lengths, self.share, self.longest, generator)
 
-@dataclass(frozen=True)
-class _Drawn:
-    """The choices of one batch: to be asked for its source, then for its target."""
-
-    splitting: Splitting
-    generator: np.random.Generator
-
-    def source(self, ids: Integers, lengths: Integers) -> tuple[Integers, Integers]:
-        """Tokens and lengths of the sources, split."""
-        return self._split(self.splitting.source, ids, lengths)
-
-    def target(self, ids: Integers, lengths: Integers) -> tuple[Integers, Integers]:
-        """The same for the targets."""
-        return self._split(self.splitting.target, ids, lengths)
-
-    def _split(self, halves: Halves, ids: Integers, lengths: Integers) -> tuple[Integers, Integers]:
-        return halves.split(ids, lengths, self.splitting.share, self.splitting.longest, self.generator)
+        return change(self.source), change(self.target)
 
 
 def splitting_of(config: RunConfig, tokenizers: Tokenizers) -> Splitting | None:

@@ -86,8 +86,7 @@ class TrainingData:
         """These examples, some of their tokens split if that was asked for."""
         if self.splitting is None:
             return self.pairs.batch(indices)
-        drawn = self.splitting.drawn(self.seed, indices)
-        return self.pairs.batch(indices, (drawn.source, drawn.target))
+        return self.pairs.batch(indices, self.splitting.changes(self.seed, indices))
 
     def where(self, index: int) -> str:
         """File and line of the example that `Batch.indices` calls `index`."""
