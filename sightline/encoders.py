@@ -18,6 +18,7 @@ from sightline.attention.kinds import SelfAttention
 from sightline.attention.masks import padding_mask
 from sightline.batch import Final, Memory, Tokens
 from sightline.layers import Dropout, Embedding, FeedForward, Residual, make_norm, start_small
+from sightline.products import linear
 from sightline.recurrence import scan
 from sightline.reversible import Sublayer, pass_through
 from sightline.stack import Stack
@@ -121,7 +122,7 @@ class RecurrentEncoder(Encoder):
         if self.kind != "gru":
             bias = bias + bias_hidden
         zeros = given.new_zeros(given.size(1), weight.size(1))
-        projected = F.linear(given, enter, bias)
+        projected = linear(given, enter, bias)
         return scan(self.kind, projected, weight, bias_hidden, zeros, zeros if self.kind == "lstm" else None)
 
     def join(self, last: Tensor) -> Tensor:

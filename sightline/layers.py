@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sightline.positions import Positions
+from sightline.products import through
 from sightline.randomness import dropout, dropout_factors
 
 gelu_tanh = partial(F.gelu, approximate="tanh")
@@ -74,7 +75,7 @@ class FeedForward(nn.Module):
     """
 
     ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {  # noqa: RUF012
-        "relu": (F.relu_, False),
+        "relu": (F.relu, False),
         "gelu": (F.gelu, False),
         "gelu_tanh": (gelu_tanh, False),
         "silu": (F.silu, False),
@@ -103,13 +104,14 @@ class FeedForward(nn.Module):
 
     def of_all(self, states: Tensor) -> Tensor:
         """`(…, d)` to `(…, d)`, in one go."""
-        hidden = self.inner(states)
         if self.gated:
-            opened, gate = hidden.chunk(2, -1)
+            opened, gate = through(self.inner, states).chunk(2, -1)
             hidden = self.activation(opened) * gate
+        elif self.activation is F.relu:
+            hidden = through(self.inner, states, relu=True)
         else:
-            hidden = self.activation(hidden)
-        return self.outer(self.dropout(hidden))
+            hidden = self.activation(through(self.inner, states))
+        return through(self.outer, self.dropout(hidden))
 
 
 def make_norm(kind: str, width: int) -> nn.Module:

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from sightline.int8 import Int8Product
 from sightline.output_layer import OutputLayer
+from sightline.products import add_product, linear, product
 
 # Large enough for a good matrix product, small enough that a chunk's logits stay in the cache.
 CHUNK = 256
@@ -75,13 +76,14 @@ def _few_passes(
         return None
     factors = bias.exp()
     scaled = weight * factors[:, None]
-    by_features, by_weight, by_bias = torch.empty_like(features), torch.zeros_like(weight), torch.zeros_like(bias)
+    by_features, by_bias = torch.empty_like(features), torch.zeros_like(bias)
+    by_columns = weight.new_zeros(weight.size(1), vocabulary)  # the gradient of Wᵀ
     totals, right = features.new_empty(count), features.new_empty(count)
     buffer = features.new_empty(min(CHUNK, count), vocabulary)
     for start in range(0, count, CHUNK):
         here = slice(start, min(start + CHUNK, count))
         part, index = features[here], targets[here, None]
-        values = torch.mm(part, weight.T, out=buffer[: part.size(0)])
+        values = product(part, weight, buffer[: part.size(0)])
         right[here] = values.gather(1, index).squeeze(1)
         values.exp_()
         sums = torch.mv(values, factors, out=totals[here])
@@ -91,8 +93,8 @@ def _few_passes(
         if learning:
             values.scatter_add_(1, index, ((smoothing - 1) * sums / factors[targets[here]])[:, None])
             inverse = sums.reciprocal()
-            torch.mm(values, scaled, out=by_features[here]).mul_(inverse[:, None])
-            by_weight.addmm_(values.T, part * inverse[:, None])
+            torch.mul(product(values, scaled.T), inverse[:, None], out=by_features[here])
+            add_product(by_columns, (part * inverse[:, None]).T, values.T, out=by_columns)
             by_bias.addmv_(values.T, inverse)
     logs, right = totals.log_(), right + bias[targets]
     every = features.sum(0)  # Σ x
@@ -104,9 +106,9 @@ def _few_passes(
     if not learning:
         return _Sums(smoothed, plain)
     by_features.sub_(columns, alpha=spread)
-    by_weight.mul_(factors[:, None]).sub_(every, alpha=spread)
+    by_columns.mul_(factors).sub_(every[:, None], alpha=spread)
     by_bias.mul_(factors).sub_(spread * count)
-    return _Sums(smoothed, plain, by_features, by_weight, by_bias)
+    return _Sums(smoothed, plain, by_features, by_columns.T.contiguous(), by_bias)
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -160,7 +162,7 @@ class _TokenScores(torch.autograd.Function):
         right, normaliser, mean = (features.new_empty(features.size(0)) for _ in range(3))
         for start in range(0, features.size(0), CHUNK):
             here = slice(start, start + CHUNK)
-            logits = torch.addmm(bias, features[here], weight.T)
+            logits = add_product(bias, features[here], weight)
             right[here] = logits.gather(1, targets[here, None]).squeeze(1)
             normaliser[here], mean[here] = logits.logsumexp(-1), logits.mean(-1)
         ctx.save_for_backward(features, weight, bias, targets, normaliser)
@@ -173,22 +175,23 @@ class _TokenScores(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         features, weight, bias, targets, normaliser = ctx.saved_tensors
         by_right, by_normaliser, by_mean = (None if one is None else one[:, None] for one in gradients)
-        by_features, by_weight, by_bias = (torch.zeros_like(part) for part in (features, weight, bias))
+        by_features, by_bias = torch.empty_like(features), torch.zeros_like(bias)
+        by_columns = weight.new_zeros(weight.size(1), weight.size(0))  # the gradient of Wᵀ
         for start in range(0, features.size(0), CHUNK):
             here = slice(start, start + CHUNK)
-            logits = torch.addmm(bias, features[here], weight.T)
+            logits = add_product(bias, features[here], weight)
             by_logits = logits.sub_(normaliser[here, None]).exp_()
             by_logits.mul_(0.0 if by_normaliser is None else by_normaliser[here])
             if by_mean is not None:
                 by_logits += by_mean[here] / weight.size(0)
             if by_right is not None:
                 by_logits.scatter_add_(1, targets[here, None], by_right[here])
-            torch.mm(by_logits, weight, out=by_features[here])
-            by_weight.addmm_(by_logits.T, features[here])
+            by_features[here] = product(by_logits, weight.T)
+            add_product(by_columns, features[here].T, by_logits.T, out=by_columns)
             by_bias += by_logits.sum(0)
         if ctx.fixed_row is not None:
-            by_weight[ctx.fixed_row].zero_()
-        return by_features, by_weight, by_bias, None, None
+            by_columns[:, ctx.fixed_row].zero_()
+        return by_features, by_columns.T.contiguous(), by_bias, None, None
 
 
 class Output(OutputLayer):
@@ -217,7 +220,7 @@ class Output(OutputLayer):
 
     def logits(self, features: Tensor) -> Tensor:
         """`W f + b`: `(…, d)` to `(…, V)`."""
-        return F.linear(features, self.weight, self.bias) if self.fast is None else self.fast(features)
+        return linear(features, self.weight, self.bias) if self.fast is None else self.fast(features)
 
     def log_probs(self, features: Tensor) -> Tensor:
         """Features `(…, d)` to log-probabilities `(…, V)`."""

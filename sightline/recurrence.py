@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sightline.products import add_product, by_weight, product
+
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
@@ -40,8 +42,8 @@ def scan(
 
 def _by_weight(gradients: Tensor, outputs: Tensor, hidden: Tensor) -> Tensor:
     """`Σ_t g_tᵀ h_{t-1}` of `(T, B, G n)` and `(T, B, n)`, with `hidden` `(B, n)` before the first step."""
-    result = gradients[0].T @ hidden
-    return result.addmm_(gradients[1:].flatten(0, 1).T, outputs[:-1].flatten(0, 1))
+    result = by_weight(gradients[0], hidden)
+    return result.add_(by_weight(gradients[1:].flatten(0, 1), outputs[:-1].flatten(0, 1)))
 
 
 class _Lstm(torch.autograd.Function):
@@ -54,7 +56,7 @@ class _Lstm(torch.autograd.Function):
         outputs, cells, squashed = inputs.new_empty(3, steps, batch, width)
         before, memory = hidden, cell
         for t in range(steps):
-            active = torch.addmm(inputs[t], before, weight.T, out=gates[t])
+            active = add_product(inputs[t], before, weight, out=gates[t])
             active[:, : 2 * width].sigmoid_()
             active[:, 2 * width : 3 * width].tanh_()
             active[:, 3 * width :].sigmoid_()
@@ -81,7 +83,7 @@ class _Lstm(torch.autograd.Function):
             _sigmoid_backward(by_cell * (cells[t - 1] if t else cell), forget, grad_input=by_forget)
             _tanh_backward(by_cell * enter, new, grad_input=by_new)
             by_cell *= forget
-            torch.mm(by_gates[t], weight, out=by_hidden)
+            by_hidden = product(by_gates[t], weight.T, by_hidden)
         return by_gates, _by_weight(by_gates, outputs, hidden), by_hidden, by_cell
 
 
@@ -95,7 +97,7 @@ class _Gru(torch.autograd.Function):
         outputs = inputs.new_empty(*inputs.shape[:2], width)
         before = hidden
         for t in range(inputs.size(0)):
-            part = torch.addmm(bias, before, weight.T, out=carried[t])
+            part = add_product(bias, before, weight, out=carried[t])
             active = torch.add(inputs[t], part, out=gates[t])
             active[:, : 2 * width].sigmoid_()
             reset, update, new = active.chunk(3, 1)
@@ -122,7 +124,7 @@ class _Gru(torch.autograd.Function):
             _sigmoid_backward(by_new * carried[t, :, 2 * width :], reset, grad_input=by_reset)
             by_carried[t, :, : 2 * width] = by_inputs[t, :, : 2 * width]
             torch.mul(by_new, reset, out=by_carried[t, :, 2 * width :])
-            torch.addmm(kept, by_carried[t], weight, out=by_hidden)
+            add_product(kept, by_carried[t], weight.T, out=by_hidden)
         return by_inputs, _by_weight(by_carried, outputs, hidden), by_carried.sum((0, 1)), by_hidden
 
 
@@ -134,7 +136,7 @@ class _Plain(torch.autograd.Function):
         outputs = torch.empty_like(inputs)
         before = hidden
         for t in range(inputs.size(0)):
-            before = torch.addmm(inputs[t], before, weight.T, out=outputs[t]).tanh_()
+            before = add_product(inputs[t], before, weight, out=outputs[t]).tanh_()
         ctx.save_for_backward(weight, hidden, outputs)
         return outputs
 
@@ -147,5 +149,5 @@ class _Plain(torch.autograd.Function):
         for t in range(outputs.size(0) - 1, -1, -1):
             by_hidden += given[t]
             _tanh_backward(by_hidden, outputs[t], grad_input=by_inputs[t])
-            torch.mm(by_inputs[t], weight, out=by_hidden)
+            by_hidden = product(by_inputs[t], weight.T, by_hidden)
         return by_inputs, _by_weight(by_inputs, outputs, hidden), by_hidden

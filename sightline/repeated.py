@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sightline.products import add_product, by_weight, product
+
 Pairs = list[tuple[Tensor, Tensor]]
 
 
@@ -45,7 +47,7 @@ class RepeatedWeight(Repeated):
     def by_weight(pairs: Pairs) -> Tensor:
         """`Σ gᵀ x` over all steps."""
         rows, gradients = (torch.cat(side) for side in zip(*pairs, strict=True))
-        return gradients.T @ rows
+        return by_weight(gradients, rows)
 
 
 class RepeatedValues(Repeated):
@@ -93,14 +95,14 @@ class _AddProduct(torch.autograd.Function):
     def forward(ctx: Any, base: Tensor, rows: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
         ctx.pairs = pairs
         ctx.save_for_backward(rows, weight)
-        return torch.addmm(base, rows, weight.T)
+        return add_product(base, rows, weight)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         rows, weight = ctx.saved_tensors
         ctx.pairs.append((rows, gradient))
-        return gradient, gradient @ weight, None, None
+        return gradient, product(gradient, weight.T), None, None
 
 
 class _Mix(torch.autograd.Function):

@@ -60,6 +60,7 @@ ALLOWED = {
     "sightline.attention": (
         "sightline.attention",
         "sightline.positions",
+        "sightline.products",
         "sightline.randomness",
         "sightline.stack",
         "sightline.errors",

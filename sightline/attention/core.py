@@ -124,6 +124,11 @@ def attend(
     """The same as `attend_reference` through torch's fused kernel, which keeps no weights."""
     if drop and queries.device.type == "cpu":  # there the kernel is not fused, and draws from torch's generator alone
         return attend_reference(queries, keys, values, mask, bias=bias, causal=causal, drop=drop)
+    if _is_learning(queries, keys, values) and queries.device.type == "cpu" and queries.dtype == torch.bfloat16:
+        # There the kernel's backward pass takes ten times as long as in single precision.
+        with torch.autocast("cpu", enabled=False):
+            full = (part.float() for part in (queries, keys, values))
+            return attend(*full, mask, bias=bias, causal=causal).to(queries.dtype)
     if _is_short(queries, keys, values, bias) and (short := _attend_short(queries, keys, values, mask, causal)):
         return short[0]
     rows, columns = queries.size(-2), keys.size(-2)
@@ -143,11 +148,14 @@ def attend(
 SHORT = 32
 
 
+def _is_learning(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
+    return torch.is_grad_enabled() and (queries.requires_grad or keys.requires_grad or values.requires_grad)
+
+
 def _is_short(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> bool:
-    learning = torch.is_grad_enabled() and (queries.requires_grad or keys.requires_grad or values.requires_grad)
     fits = queries.dim() == 4 and queries.shape[:2] == keys.shape[:2] and max(queries.size(2), keys.size(2)) <= SHORT
     plain = queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.float64) and bias is None
-    return learning and fits and plain and not torch.compiler.is_compiling()
+    return _is_learning(queries, keys, values) and fits and plain and not torch.compiler.is_compiling()
 
 
 def _attend_short(

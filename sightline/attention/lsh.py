@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from sightline.attention.core import attend, attend_in_part, attention_weights
 from sightline.attention.multihead import Heads
+from sightline.products import linear
 from sightline.randomness import current_generator
 
 # What a position's score for itself is lowered by: as a last resort it is still there.
@@ -210,7 +211,7 @@ class LshAttention(Heads):
 
     def project(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """States `(B, T, d)` to vectors and values `(B, H, T, d_k)`."""
-        vectors, values = F.linear(states, self.projections(), self.bias).chunk(2, -1)
+        vectors, values = linear(states, self.projections(), self.bias).chunk(2, -1)
         return self.split(vectors), self.split(values)
 
     def buckets(self, vectors: Tensor, mask: Tensor | None) -> Tensor:

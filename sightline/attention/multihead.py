@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sightline.attention.capture import Tapped
 from sightline.attention.core import attend, attention_weights
+from sightline.products import linear, through
 
 
 class Heads(Tapped, ABC):
@@ -66,21 +66,21 @@ class Heads(Tapped, ABC):
 
     def project_self(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """States `(B, T, d)` to queries, keys and values `(B, H, T, d_k)`."""
-        queries, keys, values = F.linear(states, self.projections(), self.bias).chunk(3, -1)
+        queries, keys, values = linear(states, self.projections(), self.bias).chunk(3, -1)
         return self.split(queries), self.split(keys), self.split(values)
 
     def project_queries(self, states: Tensor) -> Tensor:
         """States `(B, T, d)` to queries `(B, H, T, d_k)`."""
-        return self.split(F.linear(states, self.projections()[: self.width], self.bias[: self.width]))
+        return self.split(linear(states, self.projections()[: self.width], self.bias[: self.width]))
 
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """States `(B, S, d)` to keys and values `(B, H, S, d_k)`."""
-        keys, values = F.linear(states, self.projections()[self.width :], self.bias[self.width :]).chunk(2, -1)
+        keys, values = linear(states, self.projections()[self.width :], self.bias[self.width :]).chunk(2, -1)
         return self.split(keys), self.split(values)
 
     def join(self, heads: Tensor) -> Tensor:
         """`(B, H, T, d_k)` to the output `(B, T, d)`."""
-        return self.output(heads.transpose(1, 2).flatten(-2))
+        return through(self.output, heads.transpose(1, 2).flatten(-2))
 
     @abstractmethod
     def begin(self, batch: int) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ class MultiHeadAttention(Heads):
         rows = [slice(start + head * size, start + (head + 1) * size) for start in (0, self.width)]
         matrix = self.projections()
         query, key = (
-            F.linear(states, matrix[part], self.bias[part])[:, None]  # (B, 1, T, d_k)
+            linear(states, matrix[part], self.bias[part])[:, None]  # (B, 1, T, d_k)
             for states, part in zip((queries, memory), rows, strict=True)
         )
         return attention_weights(query, key, mask)[:, 0]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sightline.errors import SightlineError
+from sightline.products import through
 
 
 def dot(queries: Tensor, keys: Tensor) -> Tensor:
@@ -89,10 +90,10 @@ class Additive(Score):
         self.vector = nn.Parameter(nn.init.uniform_(torch.empty(width), -(width**-0.5), width**-0.5))
 
     def prepare(self, keys: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.key(keys)
+        return through(self.key, keys)
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
-        projected, kind = self.query(queries), self.vector.dtype
+        projected, kind = through(self.query, queries), self.vector.dtype
         with torch.autocast(projected.device.type, enabled=False):  # a sum of many small terms keeps its precision
             scores: Tensor = _AdditiveScores.apply(  # type: ignore[no-untyped-call]
                 projected.to(kind), prepared.to(kind), self.vector

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sightline.attention.joined import JoinedAttention
 from sightline.attention.soft import Attended, SoftAttention
@@ -15,6 +14,7 @@ from sightline.batch import Memory
 from sightline.decoders.base import Decoded, Decoder, Loop, Start
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
+from sightline.products import linear, through
 from sightline.state import State
 
 
@@ -28,13 +28,13 @@ class Readout(nn.Module):
 
     def forward(self, state: Tensor, token: Tensor, context: Tensor) -> Tensor:
         """`(…, n)`, `(…, e)` and `(…, d_m)` to `(…, d)`."""
-        joined = self.linear(torch.cat([state, token, context], -1))
+        joined = through(self.linear, torch.cat([state, token, context], -1))
         return joined.view(*joined.shape[:-1], -1, 2).max(-1).values
 
     def of_tokens(self, token: Tensor) -> Tensor:
         """`V E y` with the bias: `(…, e)` to `(…, 2 d)`."""
         _, weight, _ = torch.split(self.linear.weight, self.parts, 1)
-        return F.linear(token, weight, self.linear.bias)
+        return linear(token, weight, self.linear.bias)
 
     def added(self, share: Tensor, state: Tensor, context: Tensor) -> Tensor:
         """What `forward` gives, from what `of_tokens` gave: `(R, 2 d)`, `(R, n)` and `(R, d_m)` to `(R, d)`."""

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from sightline.layers import Dropout
+from sightline.products import linear
 from sightline.recurrence import scan
 from sightline.repeated import RepeatedWeight
 from sightline.stack import Stack
@@ -56,7 +56,7 @@ class Cell(nn.Module):
         # A GRU's reset gate works on the hidden part with its bias, so only there the two stay apart.
         bias = self.bias_input if self.kind == "gru" else self.bias_input + self.bias_hidden
         # What goes through many steps keeps its precision, whatever the product's was.
-        return F.linear(tokens, self.weight_token, bias).to(self.weight_token.dtype)
+        return linear(tokens, self.weight_token, bias).to(self.weight_token.dtype)
 
     def shared(self) -> Shared:
         """The weights for a loop over many steps."""

@@ -14,6 +14,7 @@ from sightline.batch import Memory
 from sightline.decoders.base import Decoded, Decoder, Loop, Start
 from sightline.decoders.cells import CellStack
 from sightline.layers import Dropout
+from sightline.products import through
 from sightline.state import State
 
 
@@ -48,7 +49,7 @@ class LuongDecoder(Decoder):
 
     def look(self, hidden: Tensor, looked: Attended) -> Tensor:
         """Top states `(B, T, n)` and what they saw to attentional vectors `(B, T, n)`."""
-        return self.dropout(torch.tanh(self.combine(torch.cat([looked.context, hidden], -1))))
+        return self.dropout(torch.tanh(through(self.combine, torch.cat([looked.context, hidden], -1))))
 
     def advance(
         self, projected: Tensor, known: Tensor, state: State, loop: Loop | None = None
