@@ -44,7 +44,8 @@ NOTES = (
     "works with.",
     "times the fastest peer: to the fastest peer as it comes out of the box, the median of the rounds' own ratios.",
     "share of matmul rate: the model's arithmetic over real tokens, 6 operations for each multiply-add of the forward "
-    "pass, as a share of what this machine does on a 1024-cube product in the same round.",
+    "pass, as a share of what this machine does on a 1024-cube product in the same round, by the faster of torch's two "
+    "libraries for it.",
     "Sightline and MarianMT drop nothing inside their feed-forward layers (their default); OpenNMT-py, JoeyNMT and "
     "Sockeye do. Attention weights are not dropped, but in JoeyNMT, which has one rate for both. MarianMT normalises "
     "after a sublayer, the others before.",

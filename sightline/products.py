@@ -9,6 +9,7 @@ Shapes: N rows, i width of an input, o of an output.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -19,6 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+# oneDNN makes a kernel for each shape it meets, and keeps a thousand of them, each of a megabyte or so. Batches are
+# hardly ever of the same shape, and the layers of one model have fewer; its two caches read this at their first use.
+for _name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_name, "32")
 # Below so many rows, or multiplications, the call costs more than the better kernel saves.
 FEW_ROWS = 5
 FEW_MULTIPLICATIONS = 2**20

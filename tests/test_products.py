@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,3 +155,26 @@ def test_scores_for_mixtures(library: bool) -> None:
 
     for one, other in zip((*found, *gradients(found)), (*expected, *gradients(expected)), strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+
+
+def test_kernels_of_shapes_that_are_gone_are_not_kept() -> None:
+    """In a process of its own: how many are kept is settled at the first product."""
+    program = """
+import torch
+from sightline import products
+from sightline.performance import peak_resident
+torch.set_num_threads(1)
+weight, rows = torch.randn(384, 128), torch.randn(2000, 128)
+with products.by_onednn(True):
+    for count in range(500, 600):
+        products.linear(rows[:count], weight)
+    before = peak_resident()
+    for count in range(600, 1000):
+        products.linear(rows[:count], weight)
+    print((peak_resident() - before) / 2**20)
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("CACHE_CAPACITY")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment, timeout=120
+    )
+    assert float(done.stdout) < 100  # megabytes; 400 kernels have some 300

@@ -127,8 +127,8 @@ def attend(
     if _is_learning(queries, keys, values) and queries.device.type == "cpu" and queries.dtype == torch.bfloat16:
         # There the kernel's backward pass takes ten times as long as in single precision.
         with torch.autocast("cpu", enabled=False):
-            full = (part.float() for part in (queries, keys, values))
-            return attend(*full, mask, bias=bias, causal=causal).to(queries.dtype)
+            full = attend(queries.float(), keys.float(), values.float(), mask, bias=bias, causal=causal)
+        return full.to(queries.dtype)
     if _is_short(queries, keys, values, bias) and (short := _attend_short(queries, keys, values, mask, causal)):
         return short[0]
     rows, columns = queries.size(-2), keys.size(-2)
