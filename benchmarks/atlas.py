@@ -143,13 +143,12 @@ def draw_inflection(atlas: Atlas, runs: Path, maps: Path) -> None:
     from sightline.translator import load
 
     forms = read_pairs(runs / "test.tsv")[:FORMS]
-    for page in atlas.pages.values():
-        if page.measured is None or page.measured.record != "inflection.json":
-            continue
-        for path in page.measured.rows.values():
+    every = [one for page in atlas.pages.values() for one in page.measured if one.record == "inflection.json"]
+    for measured in every:
+        for path in measured.rows.values():
             models = sorted(runs.glob(f"{path[0].replace(' ', '-')}-[0-9]*"))
             if models:
-                draw(load(models[0], engine="pytorch"), forms, maps / f"{picture_of(page.measured, path)}.svg")
+                draw(load(models[0], engine="pytorch"), forms, maps / f"{picture_of(measured, path)}.svg")
                 say(f"drawn: {path[0]}")
 
 
