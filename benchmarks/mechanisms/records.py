@@ -38,6 +38,15 @@ def is_done(found: Result | None, wanted: Result) -> bool:
     return found is not None and "failed" not in found and all(found.get(key) == wanted[key] for key in wanted)
 
 
+def made_otherwise(results: Mapping[str, Result], alike: Sequence[str]) -> list[str]:
+    """A line, if some arms were recorded with other settings than the first, which a table must not hide."""
+    first, *_ = results.values()
+    others = [name for name, result in results.items() if any(result[key] != first[key] for key in alike)]
+    if not others:
+        return []
+    return [f"With other settings than the first, as the record tells: {', '.join(f'`{name}`' for name in others)}."]
+
+
 def fill(
     path: Path,
     wanted: Mapping[str, Result],
