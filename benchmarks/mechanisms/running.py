@@ -7,19 +7,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 import sightline
+from benchmarks.mechanisms import repetition
 from benchmarks.mechanisms.entries import Values, resolved
 from benchmarks.mechanisms.material import Given, Material
 from benchmarks.mechanisms.records import Result
+from benchmarks.mechanisms.series import ArmError
 from sightline import links
 from sightline.alignments import align_corpus
 from sightline.evaluate import evaluate, measure_text
@@ -56,10 +56,6 @@ class Budget:
         return ["--max-minutes", str(self.minutes)]
 
 
-class ArmError(Exception):
-    """An arm that did not come to its end, with the reason."""
-
-
 def commands(threads: int) -> Run:
     """Runs commands as a user would, in processes of their own."""
 
@@ -77,27 +73,39 @@ def settings(config: Values, budget: Budget) -> Result:
     return {"config": config, **vars(budget)}
 
 
-def run_arm(name: str, config: Values, material: Material, budget: Budget, run: Run, maps: Path) -> Result:
-    """Trains an arm, measures it and draws it into `maps`; any reason why it cannot be done is a `ArmError`."""
-    folder, log = material.folder / name, material.folder / f"{name}.log"
-    # What a run that was broken off has left would not have had the same minutes.
-    shutil.rmtree(folder, ignore_errors=True)
+def checked(run: Run, log: Path) -> Callable[[list[str]], None]:
+    """Runs commands that write to a log, begun anew; one that fails is an `ArmError` with the last that was said."""
     log.unlink(missing_ok=True)
 
-    def checked(arguments: list[str]) -> None:
+    def certainly(arguments: list[str]) -> None:
         if code := run(arguments, log):
             said = log.read_text(encoding="utf-8").split("\n") if log.exists() else []
             last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
             raise ArmError(f"`sightline {arguments[0]}` ended with code {code}: {last}")
 
-    given = material.given(resolved(config), checked)
-    written = material.folder / f"{name}.yaml"
+    return certainly
+
+
+def train_arm(
+    folder: Path, config: Values, options: list[str], budget: Budget, command: Callable[[list[str]], None]
+) -> None:
+    """Trains a model from its configuration in its folder, which is begun anew, by a `command` of Sightline."""
+    # What a run that was broken off has left would not have had the same minutes.
+    shutil.rmtree(folder, ignore_errors=True)
+    written = folder.with_name(f"{folder.name}.yaml")
     written.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    checked(["train", str(written), *given.options, *budget.limit, "--output", str(folder)])
-    both = folder / "forward"  # of two directions the one that all other arms have
-    result = {**trained(folder), **measured(both if both.is_dir() else folder, given, maps / f"{name}.svg")}
+    command(["train", str(written), *options, *budget.limit, "--output", str(folder)])
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    return result
+
+
+def run_arm(name: str, config: Values, material: Material, budget: Budget, run: Run, maps: Path) -> Result:
+    """Trains an arm, measures it and draws it into `maps`; any reason why it cannot be done is a `ArmError`."""
+    folder = material.folder / name
+    command = checked(run, material.folder / f"{name}.log")
+    given = material.given(resolved(config), command)
+    train_arm(folder, config, given.options, budget, command)
+    both = folder / "forward"  # of two directions the one that all other arms have
+    return {**trained(folder), **measured(both if both.is_dir() else folder, given, maps / f"{name}.svg")}
 
 
 def trained(folder: Path) -> Result:
@@ -130,15 +138,9 @@ def measured(folder: Path, given: Given, picture: Path) -> Result:
     return result
 
 
-def repeated(texts: Iterable[str]) -> float:
+def repeated(texts: Sequence[str]) -> float:
     """The percentage of pairs of neighbouring words that stood in the same text before."""
-    again = count = 0
-    for text in texts:
-        words = text.split()
-        found = Counter(pairwise(words))
-        count += found.total()
-        again += found.total() - len(found)
-    return 100 * again / max(count, 1)
+    return repetition.repeated(repetition.phrases(text.split(), 2) for text in texts)
 
 
 def looks(translations: Sequence[Translation]) -> Result:
