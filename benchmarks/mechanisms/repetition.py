@@ -64,10 +64,9 @@ def rates(texts: Sequence[str], references: Sequence[str]) -> dict[str, dict[str
     return result
 
 
-def length_ratio(texts: Iterable[str], references: Iterable[str]) -> float:
-    """Words of the texts over those of the references."""
-    ours, theirs = (sum(len(words_of(text)) for text in side) for side in (texts, references))
-    return ours / max(theirs, 1)
+def relative_length(texts: Iterable[str], references: Iterable[str]) -> float:
+    """Words of the texts as a percentage of those of the references."""
+    return percentage(*(sum(len(words_of(text)) for text in side) for side in (texts, references)))
 
 
 def percentage(part: int, whole: int) -> float:
