@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks import alignment, inflection
+from benchmarks import alignment, inflection, repeating
 from benchmarks.mechanisms.entries import Page, read_atlas
 from benchmarks.mechanisms.rendering import MAPS, RECORD, read_records, render
 from sightline.architecture import ModelConfig
@@ -227,8 +227,13 @@ def test_figures_of_other_benchmarks_lie_where_the_page_looks(page: Page) -> Non
     text = (ROOT / script).read_text(encoding="utf-8")
     assert all(f'"{option}"' in text for option in options if option.startswith("--"))
     assert f"{Path(measured.record).stem}.json" in text
-    arms = {"inflection.json": {*inflection.ARMS}, "alignment.json": {*alignment.ARMS}}.get(measured.record)
-    assert arms is None or {path[0] for path in measured.rows.values()} <= arms
+    benchmarks = {
+        "inflection.json": inflection.ARMS,
+        "alignment.json": alignment.ARMS,
+        "repeating.json": repeating.ARMS,
+    }
+    arms = benchmarks.get(measured.record)
+    assert arms is None or {path[0] for path in measured.rows.values()} <= {*arms}
     record = read_records(RESULTS, ATLAS).get(measured.record)
     for path in measured.rows.values() if record else []:
         for column in measured.columns.values():

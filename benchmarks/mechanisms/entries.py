@@ -62,8 +62,8 @@ class Measured:
 class Page:
     """What is told of a mechanism; what is measured of it comes from records.
 
-    `arm` was trained for the page and `twin` beside it, which `lacks` says how it differs; or the figures are
-    `measured` elsewhere; or `unmeasured` tells why there are none.
+    `arm` was trained for the page and `twin` beside it, which `lacks` says how it differs; or figures are `measured`
+    elsewhere, maybe besides; or `unmeasured` tells why there are none.
     """
 
     name: str

@@ -84,13 +84,14 @@ def _configuration(page: Page) -> list[str]:
 
 
 def _measured(page: Page, records: Records, pictures: Collection[str]) -> list[str]:
-    if page.measured:
-        return _elsewhere(page.measured, records, pictures)
+    found = []
     if page.arm and page.twin:
-        found = _trained(page, page.arm, page.twin, records.get(RECORD, {}))
+        found += _trained(page, page.arm, page.twin, records.get(RECORD, {}))
         drawn = {"With it": page.arm, f"Twin: {page.lacks}": page.twin}
-        return [*found, *_maps({what: name for what, name in drawn.items() if name in pictures})]
-    return [paragraph(page.unmeasured or "Nothing: see below.")]
+        found += _maps({what: name for what, name in drawn.items() if name in pictures})
+    if page.measured:
+        found += _elsewhere(page.measured, records, pictures)
+    return found or [paragraph(page.unmeasured or "Nothing: see below.")]
 
 
 def _trained(page: Page, arm: str, twin: str, record: Mapping[str, Any]) -> list[str]:
