@@ -31,8 +31,8 @@ these are to be read beside `length` and BLEU. And who writes little repeats lit
 
 Results go to `benchmarks/results/repeating.json` arm by arm, each with the command that makes it again; arms that are
 recorded with the same settings are passed over, so that a run that was broken off goes on. `repeating.md` beside it is
-written from the record. With the defaults this takes somewhat more than an hour: nine arms of five minutes, and two for
-each test.
+written from the record. With the defaults this takes about an hour: nine arms of five minutes, and one or two for each
+test.
 """
 
 from __future__ import annotations
