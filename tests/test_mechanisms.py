@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks import alignment, copying, inflection, scitldr
+from benchmarks import alignment, copying, inflection, repeating, scitldr
 from benchmarks.mechanisms.entries import Page, read_atlas
 from benchmarks.mechanisms.rendering import MAPS, RECORD, read_records, render
 from sightline.architecture import ModelConfig
@@ -226,6 +226,7 @@ def test_figures_of_other_benchmarks_lie_where_the_page_looks(page: Page) -> Non
         "alignment.json": alignment.ARMS,
         "copying.json": copying.ARMS,
         "scitldr.json": scitldr.ARMS,
+        "repeating.json": repeating.ARMS,
     }
     for measured in page.measured:
         script, *options = shlex.split(measured.command)[1:]

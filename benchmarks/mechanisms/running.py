@@ -7,16 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 import sightline
+from benchmarks.mechanisms import repetition
 from benchmarks.mechanisms.entries import Values, resolved
 from benchmarks.mechanisms.material import Given, Material
 from benchmarks.mechanisms.records import ArmError, Result
@@ -143,15 +142,9 @@ def measured(folder: Path, given: Given, picture: Path) -> Result:
     return result
 
 
-def repeated(texts: Iterable[str]) -> float:
+def repeated(texts: Sequence[str]) -> float:
     """The percentage of pairs of neighbouring words that stood in the same text before."""
-    again = count = 0
-    for text in texts:
-        words = text.split()
-        found = Counter(pairwise(words))
-        count += found.total()
-        again += found.total() - len(found)
-    return 100 * again / max(count, 1)
+    return repetition.repeated(repetition.phrases(text.split(), 2) for text in texts)
 
 
 def looks(translations: Sequence[Translation]) -> Result:
