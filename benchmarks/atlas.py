@@ -20,18 +20,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.mechanisms.entries import Atlas, read_atlas
-from benchmarks.mechanisms.records import is_done, read_record, record
+from benchmarks.mechanisms.records import ROOT, Result, fill, read_record, told_time
 from benchmarks.mechanisms.rendering import MAPS, RECORD, picture_of, read_records, render
-from benchmarks.speed.common import command, machine, say
+from benchmarks.speed.common import say
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs" / "attention"
 FORMS = 2  # of inflection's test that are drawn
@@ -104,55 +103,34 @@ def train(atlas: Atlas, chosen: Sequence[str], options: argparse.Namespace) -> i
     if not (options.data / CORPUS).is_file():
         sys.exit(f"--data {options.data}: there is no {CORPUS} in it")
     torch.set_num_threads(options.threads)
-    path = options.results / RECORD
     minutes = options.minutes if options.updates is None else None
     budget = running.Budget(options.pairs, options.held_out, minutes, options.updates, options.threads)
-    wanted = {name: running.settings(atlas.arms[name], budget) for name in chosen}
-    done = read_record(path)
-    left = [name for name in chosen if options.again or not is_done(done.get(name), wanted[name])]
-    say(f"{len(chosen)} arms, of which {len(chosen) - len(left)} are recorded already")
-    if not left:
-        return 0
-    material = Material(options.data / CORPUS, options.runs, options.pairs, options.held_out)
-    run, failed, began = running.commands(options.threads), [], time.monotonic()
-    for number, name in enumerate(left):
-        # Until one is done, a minute is allowed for measuring.
-        each = (time.monotonic() - began) / number if number else 60 * ((minutes or 0) + 1)
-        say(f"[{number + 1}/{len(left)}] {name}: about {told_time(each * (len(left) - number))} left")
-        about = {**wanted[name], "command": command(), "machine": machine()}
-        try:
-            result = running.run_arm(name, atlas.arms[name], material, budget, run, options.docs / MAPS)
-        except Exception as problem:  # whatever it was, the other arms are not to suffer
-            failed.append(name)
-            reason = str(problem) if isinstance(problem, running.ArmError) else f"{type(problem).__name__}: {problem}"
-            result = {"failed": without_folders(reason, options)}
-            say(f"    failed: {result['failed']}")
-        else:
-            say(f"    {told_result(result)}")
-        record(path, name, {**result, **about}, [*atlas.arms])
-    say(f"{len(left) - len(failed)} arms done" + (f", failed: {', '.join(failed)}" if failed else ""))
-    return int(bool(failed))
+    run = running.commands(options.threads)
+
+    @cache
+    def material() -> Material:
+        return Material(options.data / CORPUS, options.runs, options.pairs, options.held_out)
+
+    def measure(name: str) -> Result:
+        return running.run_arm(name, atlas.arms[name], material(), budget, run, options.docs / MAPS)
+
+    return fill(
+        options.results / RECORD,
+        {name: running.settings(atlas.arms[name], budget) for name in chosen},
+        [*atlas.arms],
+        measure,
+        told_result,
+        (options.runs, options.data),
+        (minutes or 0) + 1,  # one to measure
+        options.again,
+    )
 
 
-def without_folders(reason: str, options: argparse.Namespace) -> str:
-    """One line that another machine could have said."""
-    line = " ".join(reason.split())
-    for folder in (options.runs, options.data, ROOT, Path.home()):
-        line = line.replace(f"{folder.resolve()}/", "").replace(f"{folder}/", "")
-    return line[:300]
-
-
-def told_result(result: dict[str, object]) -> str:
+def told_result(result: Result) -> str:
     """The most important figure."""
     if isinstance(bleu := result.get("bleu"), dict):
         return f"BLEU {bleu['value']:.1f}, {result['updates']} updates"
     return f"perplexity of a word {result['word_perplexity']:.1f}, {result['updates']} updates"
-
-
-def told_time(seconds: float) -> str:
-    """Hours and minutes."""
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
 
 
 # Pictures and pages
@@ -165,13 +143,12 @@ def draw_inflection(atlas: Atlas, runs: Path, maps: Path) -> None:
     from sightline.translator import load
 
     forms = read_pairs(runs / "test.tsv")[:FORMS]
-    for page in atlas.pages.values():
-        if page.measured is None or page.measured.record != "inflection.json":
-            continue
-        for path in page.measured.rows.values():
+    every = [one for page in atlas.pages.values() for one in page.measured if one.record == "inflection.json"]
+    for measured in every:
+        for path in measured.rows.values():
             models = sorted(runs.glob(f"{path[0].replace(' ', '-')}-[0-9]*"))
             if models:
-                draw(load(models[0], engine="pytorch"), forms, maps / f"{picture_of(page.measured, path)}.svg")
+                draw(load(models[0], engine="pytorch"), forms, maps / f"{picture_of(measured, path)}.svg")
                 say(f"drawn: {path[0]}")
 
 

@@ -69,8 +69,14 @@ def _fast(rows: Tensor, weight: Tensor) -> bool:
 
 
 def _onednn(rows: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "relu" if relu else "none", [], "")
+    whole, kind = _dense(weight), "relu" if relu else "none"
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(rows, whole, bias, kind, [], "")
     return result
+
+
+def _dense(weight: Tensor) -> Tensor:
+    """A matrix that lies in one piece, row by row or column by column: for any other there is no fast kernel."""
+    return weight if weight.is_contiguous() or weight.T.is_contiguous() else weight.contiguous()
 
 
 def product(rows: Tensor, weight: Tensor, room: Tensor | None = None) -> Tensor:

@@ -59,6 +59,21 @@ class Done:
 Command = Callable[..., Done]
 
 
+def arms_within(command: Command, trained: list[str]) -> Callable[[int], Callable[[list[str], Path], int]]:
+    """In the place of `benchmarks.mechanisms.running.commands`: arms run in this process, and `trained` names them."""
+
+    def commands(threads: int) -> Callable[[list[str], Path], int]:
+        def run(arguments: list[str], log: Path) -> int:
+            trained.extend(Path(arguments[1]).stem for _ in range(arguments[0] == "train"))
+            done = command(*arguments)
+            log.write_text(done.err, encoding="utf-8")
+            return done.code
+
+        return run
+
+    return commands
+
+
 def tiny(recipe: str) -> dict[str, Any]:
     """A configuration that makes a run of a recipe as small as can be."""
     if recipe == "lm":

@@ -21,7 +21,7 @@ from sightline.config import merge
 from sightline.data import Pair
 from sightline.recipes import RECIPES
 from sightline.translation import Translation
-from tests.commands import Command, letters
+from tests.commands import Command, arms_within, letters
 
 ATLAS = read_atlas()
 TRAINED = [page for page in ATLAS.pages.values() if page.arm]
@@ -168,17 +168,7 @@ def run(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> An
     with gzip.open(tmp_path / "train.en-de.tsv.gz", "wt", encoding="utf-8") as file:
         file.write("".join(f"{source}\t{target}\n" for source, target in pairs))
     trained: list[str] = []
-
-    def within(threads: int) -> running.Run:
-        def run(arguments: list[str], log: Path) -> int:
-            trained.extend(Path(arguments[1]).stem for _ in range(arguments[0] == "train"))
-            done = command(*arguments)
-            log.write_text(done.err, encoding="utf-8")
-            return done.code
-
-        return run
-
-    monkeypatch.setattr(running, "commands", within)
+    monkeypatch.setattr(running, "commands", arms_within(command, trained))
 
     def once(only: str, *more: str) -> tuple[int, list[str]]:
         trained.clear()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks import alignment, inflection
+from benchmarks import alignment, copying, inflection, repeating, scitldr
 from benchmarks.mechanisms.entries import Page, read_atlas
 from benchmarks.mechanisms.rendering import MAPS, RECORD, read_records, render
 from sightline.architecture import ModelConfig
@@ -221,20 +221,26 @@ def test_a_configuration_builds_a_model(page: Page) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.measured], ids=lambda page: page.name)
 def test_figures_of_other_benchmarks_lie_where_the_page_looks(page: Page) -> None:
-    measured = page.measured
-    assert measured is not None
-    script, *options = shlex.split(measured.command)[1:]
-    text = (ROOT / script).read_text(encoding="utf-8")
-    assert all(f'"{option}"' in text for option in options if option.startswith("--"))
-    assert f"{Path(measured.record).stem}.json" in text
-    arms = {"inflection.json": {*inflection.ARMS}, "alignment.json": {*alignment.ARMS}}.get(measured.record)
-    assert arms is None or {path[0] for path in measured.rows.values()} <= arms
-    record = read_records(RESULTS, ATLAS).get(measured.record)
-    for path in measured.rows.values() if record else []:
-        for column in measured.columns.values():
-            found = record
-            for key in (*path, *column):
-                found = found[key]
+    benchmarks = {
+        "inflection.json": inflection.ARMS,
+        "alignment.json": alignment.ARMS,
+        "copying.json": copying.ARMS,
+        "scitldr.json": scitldr.ARMS,
+        "repeating.json": repeating.ARMS,
+    }
+    for measured in page.measured:
+        script, *options = shlex.split(measured.command)[1:]
+        text = (ROOT / script).read_text(encoding="utf-8")
+        assert all(f'"{option}"' in text for option in options if option.startswith("--"))
+        assert f"{Path(measured.record).stem}.json" in text
+        arms = benchmarks.get(measured.record)
+        assert arms is None or {path[0] for path in measured.rows.values()} <= {*arms}
+        record = read_records(RESULTS, ATLAS).get(measured.record)
+        for path in measured.rows.values() if record else []:
+            for column in measured.columns.values():
+                found = record
+                for key in (*path, *column):
+                    found = found[key]
 
 
 def test_what_was_trained_has_its_picture() -> None:

@@ -1,15 +1,17 @@
-"""Scores: parity with sacreBLEU, values by hand, properties of the alignment error rate."""
+"""Scores: parity with sacreBLEU and rouge-score, values by hand, properties of the alignment error rate."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
 
 from sightline.errors import SightlineError
 from sightline.metrics import (
@@ -23,6 +25,7 @@ from sightline.metrics import (
     parse_links,
     perplexity,
     read_links,
+    rouge,
     sentence_bleu,
     sentence_chrf,
 )
@@ -56,6 +59,59 @@ def test_sentence_scores_are_sacrebleus() -> None:
     pairs = list(zip(HYPOTHESES, REFERENCES, strict=True))
     assert sentence_bleu(HYPOTHESES, REFERENCES) == [sacrebleu.sentence_bleu(one, [two]).score for one, two in pairs]
     assert sentence_chrf(HYPOTHESES, REFERENCES) == [sacrebleu.sentence_chrf(one, [two]).score for one, two in pairs]
+
+
+def test_rouge_by_hand() -> None:
+    """Of 3 words and 4, the first 3 alike: F1 of words 2*3/(3+4), of pairs 2*2/(2+3)."""
+    found = rouge(["The cat sat."], [["the cat sat down"]])
+    assert found.rouge_1 == pytest.approx(100 * 6 / 7)
+    assert found.rouge_2 == pytest.approx(100 * 4 / 5)
+    assert found.rouge_l == pytest.approx(100 * 6 / 7)
+    # No pair is alike; of "b a" and "a b" one word stays in order.
+    turned = rouge(["b a"], [["a b"]])
+    assert (turned.rouge_1, turned.rouge_2, turned.rouge_l) == pytest.approx((100, 0, 50))
+    # Texts count alike, however long.
+    assert rouge(["a", "x y z"], [["a"], ["u v w"]]).rouge_1 == pytest.approx(50)
+
+
+def test_rouge_takes_one_reference_for_all_three() -> None:
+    """The first is better in words (2 of 2 and 3: 4/5), the second in pairs; the first counts."""
+    found = rouge(["b a"], [["a b c", "b a c d e f"]])
+    assert found.rouge_1 == pytest.approx(100 * 4 / 5)
+    assert found.rouge_2 == 0
+    assert rouge(["b a"], [["b a c d e f"]]).rouge_2 > 0
+
+
+def test_rouge_counts_endings_unless_told() -> None:
+    assert rouge(["many cats"], [["many cat"]]).rouge_1 == pytest.approx(50)
+    stemmed = rouge(["many cats"], [["many cat"]], stem=True)
+    assert stemmed.rouge_1 == pytest.approx(100)
+    assert "stem:yes" in stemmed.signature
+
+
+TEXTS = st.lists(st.sampled_from(["a", "b", "the", "Cats", "2,5"]), max_size=8).map(" ".join)
+
+
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=3))
+@settings(max_examples=50, deadline=None)
+def test_rouge_is_rouge_scores(hypothesis: str, references: list[str]) -> None:
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
+    found = rouge([hypothesis], [references])
+    every = [scorer.score(reference, hypothesis) for reference in references]
+    assert found.rouge_1 == pytest.approx(100 * max(one["rouge1"].fmeasure for one in every))
+    assert found.rouge_1 == pytest.approx(100 * scorer.score_multi(references, hypothesis)["rouge1"].fmeasure)
+    of_one = [tuple(100 * one[name].fmeasure for name in ("rouge1", "rouge2", "rougeL")) for one in every]
+    assert any((found.rouge_1, found.rouge_2, found.rouge_l) == pytest.approx(one) for one in of_one)
+
+
+def test_rouge_of_too_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SightlineError, match="1 hypotheses but 2 references"):
+        rouge(["a"], [["a"], ["b"]])
+    with pytest.raises(SightlineError, match="text 2 has no reference"):
+        rouge(["a", "b"], [["a"], []])
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    with pytest.raises(SightlineError, match=r"sightline\[rouge\]"):
+        rouge(["a"], [["a"]])
 
 
 def test_a_perfect_short_sentence_scores_100() -> None:

@@ -62,8 +62,8 @@ class Measured:
 class Page:
     """What is told of a mechanism; what is measured of it comes from records.
 
-    `arm` was trained for the page and `twin` beside it, which `lacks` says how it differs; or the figures are
-    `measured` elsewhere; or `unmeasured` tells why there are none.
+    `arm` was trained for the page and `twin` beside it, which `lacks` says how it differs; or figures are `measured`
+    elsewhere, by one benchmark or several; or both; or `unmeasured` tells why there are none.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Page:
     arm: str | None = None
     twin: str | None = None
     lacks: str = ""
-    measured: Measured | None = None
+    measured: tuple[Measured, ...] = ()
     unmeasured: str | None = None
 
     @property
@@ -115,14 +115,14 @@ def _row(values: Mapping[str, Any]) -> Row:
 
 def _page(name: str, values: Mapping[str, Any]) -> Page:
     texts = {key: " ".join(values[key].split()) for key in ("problem", "avoid", "unmeasured") if key in values}
-    trained = "twin" in values
+    trained, measured = "twin" in values, values.get("measured", [])
     return Page(
         name=name,
         arm=values.get("arm", name) if trained else None,
         **{key: values[key] for key in ("title", "config", "command", "twin", "lacks") if key in values},
         **texts,
         equation=values["equation"].rstrip(),
-        measured=Measured(**values["measured"]) if "measured" in values else None,
+        measured=tuple(Measured(**one) for one in ([measured] if isinstance(measured, dict) else measured)),
         rows=tuple(_row(row) for row in values["rows"]),
     )
 
@@ -130,18 +130,25 @@ def _page(name: str, values: Mapping[str, Any]) -> Page:
 def read_atlas(folder: Path = TEXTS) -> Atlas:
     """Reads `texts/`."""
 
-    def read(name: str) -> Any:
-        return yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
-
-    pages = {name: _page(name, values) for family in FAMILIES for name, values in read(family).items()}
-    shared = read("arms")
+    pages = {name: _page(name, values) for family in FAMILIES for name, values in _read(folder, family).items()}
+    shared = _read(folder, "arms")
     own = {page.name: page.config or {} for page in pages.values() if page.arm == page.name}
-    arms = {
-        name: merge(merge(shared["common"], shared["recipes"][config["model"]["recipe"]]), config)
-        for name, config in {**own, **shared["twins"]}.items()
-    }
-    papers = {name: (title, address) for name, (title, address) in read("papers").items()}
-    return Atlas(pages, arms, tuple(_row(row) for row in read("others")), papers)
+    arms = {name: _sized(config, shared) for name, config in {**own, **shared["twins"]}.items()}
+    papers = {name: (title, address) for name, (title, address) in _read(folder, "papers").items()}
+    return Atlas(pages, arms, tuple(_row(row) for row in _read(folder, "others")), papers)
+
+
+def sized(config: Values, folder: Path = TEXTS) -> Values:
+    """`config`, which names a recipe, on top of what all arms share and of the sizes of its recipe."""
+    return _sized(config, _read(folder, "arms"))
+
+
+def _sized(config: Values, shared: Values) -> Values:
+    return merge(merge(shared["common"], shared["recipes"][config["model"]["recipe"]]), config)
+
+
+def _read(folder: Path, name: str) -> Any:
+    return yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def resolved(values: Values) -> RunConfig:

@@ -39,7 +39,7 @@ Records = Mapping[str, Mapping[str, Any]]
 
 def read_records(results: Path, atlas: Atlas) -> dict[str, Any]:
     """The records that the pages are made of, by their names; those that are not there are left out."""
-    names = {RECORD, *(page.measured.record for page in atlas.pages.values() if page.measured)}
+    names = {RECORD, *(one.record for page in atlas.pages.values() for one in page.measured)}
     paths = {name: results / name for name in sorted(names)}
     return {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.exists()}
 
@@ -84,13 +84,14 @@ def _configuration(page: Page) -> list[str]:
 
 
 def _measured(page: Page, records: Records, pictures: Collection[str]) -> list[str]:
-    if page.measured:
-        return _elsewhere(page.measured, records, pictures)
+    found = []
     if page.arm and page.twin:
-        found = _trained(page, page.arm, page.twin, records.get(RECORD, {}))
+        found += _trained(page, page.arm, page.twin, records.get(RECORD, {}))
         drawn = {"With it": page.arm, f"Twin: {page.lacks}": page.twin}
-        return [*found, *_maps({what: name for what, name in drawn.items() if name in pictures})]
-    return [paragraph(page.unmeasured or "Nothing: see below.")]
+        found += _maps({what: name for what, name in drawn.items() if name in pictures})
+    for one in page.measured:
+        found += _elsewhere(one, records, pictures)
+    return found or [paragraph(page.unmeasured or "Nothing: see below.")]
 
 
 def _trained(page: Page, arm: str, twin: str, record: Mapping[str, Any]) -> list[str]:

@@ -7,19 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 import sightline
+from benchmarks.mechanisms import repetition
 from benchmarks.mechanisms.entries import Values, resolved
 from benchmarks.mechanisms.material import Given, Material
-from benchmarks.mechanisms.records import Result
+from benchmarks.mechanisms.records import ArmError, Result
 from sightline import links
 from sightline.alignments import align_corpus
 from sightline.evaluate import evaluate, measure_text
@@ -56,10 +55,6 @@ class Budget:
         return ["--max-minutes", str(self.minutes)]
 
 
-class ArmError(Exception):
-    """An arm that did not come to its end, with the reason."""
-
-
 def commands(threads: int) -> Run:
     """Runs commands as a user would, in processes of their own."""
 
@@ -72,28 +67,45 @@ def commands(threads: int) -> Run:
     return run
 
 
-def settings(config: Values, budget: Budget) -> Result:
-    """What decides an arm's result: if it is as recorded, the arm need not be trained again."""
-    return {"config": config, **vars(budget)}
+def checked(run: Run, log: Path) -> Callable[[list[str]], None]:
+    """Runs commands that must come to a good end; else the last line that one said is the reason of an `ArmError`."""
 
-
-def run_arm(name: str, config: Values, material: Material, budget: Budget, run: Run, maps: Path) -> Result:
-    """Trains an arm, measures it and draws it into `maps`; any reason why it cannot be done is a `ArmError`."""
-    folder, log = material.folder / name, material.folder / f"{name}.log"
-    # What a run that was broken off has left would not have had the same minutes.
-    shutil.rmtree(folder, ignore_errors=True)
-    log.unlink(missing_ok=True)
-
-    def checked(arguments: list[str]) -> None:
+    def whole(arguments: list[str]) -> None:
         if code := run(arguments, log):
             said = log.read_text(encoding="utf-8").split("\n") if log.exists() else []
             last = next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
             raise ArmError(f"`sightline {arguments[0]}` ended with code {code}: {last}")
 
-    given = material.given(resolved(config), checked)
-    written = material.folder / f"{name}.yaml"
+    return whole
+
+
+def settings(config: Values, budget: Budget) -> Result:
+    """What decides an arm's result: if it is as recorded, the arm need not be trained again."""
+    return {"config": config, **vars(budget)}
+
+
+def fresh(runs: Path, name: str) -> tuple[Path, Path]:
+    """An arm's folder and log among the runs, both empty."""
+    folder, log = runs / name, runs / f"{name}.log"
+    # What a run that was broken off has left would not have had the same minutes.
+    shutil.rmtree(folder, ignore_errors=True)
+    log.unlink(missing_ok=True)
+    return folder, log
+
+
+def train(config: Values, data: list[str], budget: Budget, sure: Callable[[list[str]], None], folder: Path) -> None:
+    """Trains a model into `folder` through the command line; `data` are the options that name its text."""
+    written = folder.with_name(f"{folder.name}.yaml")
     written.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    checked(["train", str(written), *given.options, *budget.limit, "--output", str(folder)])
+    sure(["train", str(written), *data, *budget.limit, "--output", str(folder)])
+
+
+def run_arm(name: str, config: Values, material: Material, budget: Budget, run: Run, maps: Path) -> Result:
+    """Trains an arm, measures it and draws it into `maps`; any reason why it cannot be done is a `ArmError`."""
+    folder, log = fresh(material.folder, name)
+    sure = checked(run, log)
+    given = material.given(resolved(config), sure)
+    train(config, given.options, budget, sure, folder)
     both = folder / "forward"  # of two directions the one that all other arms have
     result = {**trained(folder), **measured(both if both.is_dir() else folder, given, maps / f"{name}.svg")}
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -130,15 +142,9 @@ def measured(folder: Path, given: Given, picture: Path) -> Result:
     return result
 
 
-def repeated(texts: Iterable[str]) -> float:
+def repeated(texts: Sequence[str]) -> float:
     """The percentage of pairs of neighbouring words that stood in the same text before."""
-    again = count = 0
-    for text in texts:
-        words = text.split()
-        found = Counter(pairwise(words))
-        count += found.total()
-        again += found.total() - len(found)
-    return 100 * again / max(count, 1)
+    return repetition.repeated(repetition.phrases(text.split(), 2) for text in texts)
 
 
 def looks(translations: Sequence[Translation]) -> Result:
