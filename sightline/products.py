@@ -59,7 +59,8 @@ def by_onednn(wanted: bool) -> Iterator[None]:
 
 def _fast(rows: Tensor, weight: Tensor) -> bool:
     """Whether a product of `(…, i)` by `(o, i)` goes to oneDNN."""
-    if not (has_unused_kernels() if _forced is None else _forced) or torch.compiler.is_compiling():
+    # First of all: a compiler cannot look into what comes after it.
+    if torch.compiler.is_compiling() or not (has_unused_kernels() if _forced is None else _forced):
         return False
     plain = rows.dtype == weight.dtype == torch.float32 and rows.device.type == weight.device.type == "cpu"
     if not plain or torch.is_autocast_enabled("cpu"):
