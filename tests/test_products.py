@@ -50,6 +50,13 @@ def test_products_are_numpys(library: bool) -> None:
         assert found.is_contiguous()
 
 
+def test_the_same_product_twice_is_the_same_to_the_bit(library: bool) -> None:
+    """A run that goes on must come to the weights of one that was not interrupted."""
+    rows, weight, given = torch.randn(2000, 96), torch.randn(128, 96), torch.randn(2000, 128)
+    assert torch.equal(products.product(rows, weight), products.product(rows.clone(), weight.clone()))
+    assert torch.equal(products.by_weight(given, rows), products.by_weight(given.clone(), rows.clone()))
+
+
 def test_products_of_views(library: bool) -> None:
     wide, tall = torch.randn(40, 60), torch.randn(60, 30)
     torch.testing.assert_close(products.product(wide, tall.T), wide @ tall)
