@@ -53,8 +53,9 @@ NOTES = (
     "PyTorch engine to transformers; the median of the rounds' own ratios.",
     "Tokens are counted by Sightline's tokenizer on the text that was written, end symbols included; where weights are "
     "untrained, as they were written.",
-    "CTranslate2 called directly has a worker of one thread for each processor, sorts by length itself, and gets the "
-    "size of a batch that was fastest for each beam in a trial before the rounds (batch_tokens).",
+    "CTranslate2 called directly has a worker of one thread for each processor, sorts by length itself, uses AVX-512 "
+    "where Sightline lets it, and gets the size of a batch that was fastest for each beam in a trial before the rounds "
+    "(batch_tokens).",
     "The shortlist is learnt from the model's training text, and lies in an export of the model. A sentence that goes "
     "alone may use what its own tokens bring, in a file what its batch brings.",
     "All but Sightline tokenise whole sentences with sentencepiece and nothing else. No contender keeps translations: "

@@ -225,9 +225,8 @@ def decoding_speed(record: Record) -> str:
     settings, model = record["settings"], str(record["model"])
     about = paragraph(
         f"Decoding with {model[0].lower()}{model[1:]}, {settings['threads']} threads, the least over all sets of "
-        "sentences, medians of "
-        f"{settings['rounds']} alternating rounds, at equal BLEU (`{record['command']}`, [all contenders and "
-        "cases](benchmarks/results/decoding_speed.md)):"
+        f"sentences, medians of {settings['rounds']} alternating rounds, with at most {goals.EQUAL} BLEU less "
+        f"(`{record['command']}`, [all contenders and cases](benchmarks/results/decoding_speed.md)):"
     )
     rows = [[row[0], row[1], row[2], row[4]] for row in map(goals.told, record["goals"])]
     return f"{about}\n\n{table(['times as fast', 'wanted', 'found', 'met'], rows, 3)}"

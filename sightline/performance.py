@@ -24,6 +24,7 @@ _HUGE_PAGE = 2 * 2**20
 _HEAP = 3 * 2**29  # well below the largest threshold, else it would be given back at once
 # What torch calls the instructions that multiply in bfloat16: of x86 processors, and of ARM's.
 _BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
+_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vbmi2"}
 SHARE = "SIGHTLINE_PROCESSORS"
 
 T = TypeVar("T")
@@ -130,6 +131,18 @@ def available_processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return max(1, min(allowed, round(int(budget) / int(period))))
     except (OSError, ValueError, ZeroDivisionError):  # no container, or "max": no limit
         return allowed
+
+
+def has_fast_avx512(processor: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether this processor has AVX-512, and does not slow down for it as the first ones that had it did.
+
+    Those lack `avx512_vbmi2`, which came with Intel's Ice Lake and AMD's Zen 4.
+    """
+    with suppress(OSError, UnicodeDecodeError), processor.open(encoding="utf-8") as file:
+        for line in file:  # the first of many is enough: to list them all takes Linux long
+            if line.startswith("flags"):
+                return {*line.split()} >= _AVX512
+    return False
 
 
 def peak_memory() -> int:

@@ -29,6 +29,7 @@ from sightline.interop import kept
 from sightline.interop.kept import KEPT
 from sightline.interop.model_bin import quantise
 from sightline.models import build_model
+from sightline.performance import has_fast_avx512
 from sightline.text import EOS, CharacterTokenizer, WordTokenizer
 from tests.commands import letters, tiny
 from tests.engines import WORDS, both, make_folder, make_task, sentences
@@ -42,6 +43,15 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gelu_tanh": {"activation": "gelu_tanh", "positions": "none", "tie": "output"},
     "silu": {"activation": "silu", "tie": "none"},
 }
+
+
+@pytest.mark.parametrize("given", [None, "AVX2"])
+def test_ctranslate2_is_told_of_avx512_unless_someone_chose(given: str | None) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "CT2_FORCE_CPU_ISA"}
+    program = "import os, sightline.engines.ctranslate2; print(os.environ.get('CT2_FORCE_CPU_ISA'))"
+    chosen = {} if given is None else {"CT2_FORCE_CPU_ISA": given}
+    found = subprocess.check_output([sys.executable, "-c", program], env={**environment, **chosen}, text=True)
+    assert found.strip() == (given or ("AVX512" if has_fast_avx512() else "None"))
 
 
 @pytest.fixture(scope="module")

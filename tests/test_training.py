@@ -561,6 +561,18 @@ def test_processors_and_threads(tmp_path: Path) -> None:
     assert performance.threads() == 1
 
 
+def test_processors_that_are_fast_with_avx512(tmp_path: Path) -> None:
+    """Ice Lake's and Zen 4's have all of it; Skylake's slow down for it, and some machines do not tell."""
+    skylake = "fpu avx avx2 avx512f avx512dq avx512cd avx512bw avx512vl"
+    for flags, expected in (("fpu avx avx2", False), (skylake, False), (f"{skylake} avx512_vbmi2 rdpid", True)):
+        told = tmp_path / "cpuinfo"
+        told.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: avx512_vbmi2\n\nprocessor\t: 1\nflags : none\n")
+        assert performance.has_fast_avx512(told) is expected
+    (tmp_path / "other").write_text("processor\t: 0\nFeatures\t: fp asimd\n")
+    assert not performance.has_fast_avx512(tmp_path / "other")
+    assert not performance.has_fast_avx512(tmp_path / "missing")
+
+
 def test_the_allocator_is_tuned_or_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(performance.tune_allocator(), bool)
     calls = []

@@ -14,6 +14,8 @@ from sightline.performance import available_processors
 
 # Tokens of a batch, times the beam: small enough to stay in a core's cache, and many batches keep all cores busy.
 BATCH_TOKENS = 2_000
+# With a shortlist fewer: what one sentence may use, all of its batch may, and then all of it is multiplied.
+SHORTLISTED_TOKENS = 1_000
 # The last batches are cut into so many smaller ones, of no fewer rows than this.
 LAST_BATCHES, LAST_PARTS, LAST_ROWS = 2, 4, 8
 BATCHES_A_WORKER = 3

@@ -18,6 +18,7 @@ whole vocabulary: `token_log_probs` knows no shortlist.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from sightline.config import AlignmentConfig
 from sightline.data import ordered_batches
 from sightline.engines.base import Ids, Task, Watch
-from sightline.engines.batching import BATCH_TOKENS, ahead, in_batches
+from sightline.engines.batching import BATCH_TOKENS, SHORTLISTED_TOKENS, ahead, in_batches
 from sightline.engines.differences import refusal, steered
 from sightline.engines.found import Found, needed, penalty
 from sightline.errors import SightlineError, nearest
@@ -39,11 +40,14 @@ from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.interop import ctranslate2 as conversion
 from sightline.interop.kept import for_ctranslate2, is_export
 from sightline.interop.weights import number
-from sightline.performance import available_processors
+from sightline.performance import available_processors, has_fast_avx512
 from sightline.text import BOS, EOS, PAD
 
 # CTranslate2 stops early, by a rule of its own, when there is no length penalty: this one is none in all but name.
 NO_PENALTY = 1e-30
+# It uses AVX-512 only where it is told to, and reads this when it first computes.
+if has_fast_avx512():
+    os.environ.setdefault("CT2_FORCE_CPU_ISA", "AVX512")
 
 
 class CTranslate2Engine:
@@ -112,7 +116,8 @@ class CTranslate2Engine:
         if task.requests:
             limits = [max(limit, len(one.prefix)) for limit, one in zip(limits, task.requests, strict=True)]
         lengths = np.array([len(source) for source in sources], dtype=np.int64)
-        batches = in_batches(lengths, max(1, BATCH_TOKENS // options.width))
+        tokens = SHORTLISTED_TOKENS if self.shortlisted else BATCH_TOKENS
+        batches = in_batches(lengths, max(1, tokens // options.width))
         found = self._found(sources, batches, limits, task, watch)
         if any(phrase[0] == BOS for phrase in options.forbidden):
             found |= self._begun_otherwise(sources, found, limits, task)
