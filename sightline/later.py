@@ -20,7 +20,7 @@ from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.text import EOS
 
 if TYPE_CHECKING:
-    from sightline.translation import Translation
+    from sightline.translation import Later, Translation
     from sightline.translator import Translator
 
 BLOCK = 200
@@ -115,13 +115,11 @@ def with_later(
     for start in range(0, len(found), BLOCK):
         part = found[start : start + BLOCK]
         block = Block(translator, part, options)
+        known: Later = {Sight._fields: partial(_of_block, block, "sights")} if align else {}
+        every: Later = {**known, SCORES: partial(_of_block, block, "scores")}
         for place, (one, hypothesis) in enumerate(part):
-            later: dict[tuple[str, ...], Any] = {}
-            if align:
-                later[Sight._fields] = partial(_of_block, block, "sights", place)
-            if token_scores and not hypothesis.token_log_probs:
-                later[SCORES] = partial(_of_block, block, "scores", place)
-            result.append(one.with_later(later) if later else one)
+            later = every if token_scores and not hypothesis.token_log_probs else known
+            result.append(one.with_later(later, place) if later else one)
     return result
 
 

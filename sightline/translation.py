@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LATER = "_later"
 """Where a translation keeps what tells the rest of it: see `Translation.with_later`."""
+
+Later = Mapping[tuple[str, ...], Callable[[int], tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
@@ -84,23 +86,27 @@ class Translation:
         new.__dict__.update({**self.__dict__, **values})
         return new
 
-    def with_later(self, later: dict[tuple[str, ...], Callable[[], tuple[Any, ...]]]) -> Translation:
+    def with_later(self, later: Later, place: int = 0) -> Translation:
         """The same with some attributes left until they are looked at.
 
-        Attributes that are told together are a key of `later`; its value is called once, and gives theirs in order.
+        Attributes that are told together are a key of `later`; its value is called once, with `place`, and gives theirs
+        in order. So translations that are worked out together can share one `later`: there may be very many of them.
         """
-        left = {name for names in later for name in names}
         new = object.__new__(type(self))
-        new.__dict__.update({name: value for name, value in self.__dict__.items() if name not in left})
-        new.__dict__[LATER] = later
+        new.__dict__.update(self.__dict__)
+        for names in later:
+            for name in names:
+                new.__dict__.pop(name, None)
+        new.__dict__[LATER] = later, place
         return new
 
     if not TYPE_CHECKING:  # else a mistyped attribute would look like one that comes later
 
         def __getattr__(self, name: str) -> Any:
-            for names, tell in self.__dict__.get(LATER, {}).items():
+            later, place = self.__dict__.get(LATER, ({}, 0))
+            for names, tell in later.items():
                 if name in names:
-                    for one, value in zip(names, tell(), strict=True):
+                    for one, value in zip(names, tell(place), strict=True):
                         self.__dict__.setdefault(one, value)
                     return self.__dict__[name]
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +98,10 @@ def _joined_once(
     )
     aligned = empty.links is not None
     return whole.with_later(
-        {SCORES: partial(_scores, translated), Sight._fields: partial(_sight, parts, made, tokenizers, aligned)}
+        {
+            SCORES: lambda _: _scores(translated),
+            Sight._fields: lambda _: _sight(parts, made, tokenizers, aligned),
+        }
     )
 
 
