@@ -109,7 +109,7 @@ class SearchConfig(Section):
     length_penalty: Literal["average", "gnmt", "none"] = Field(
         "average", description="score / length^alpha, score / ((5+length)/6)^alpha, or the plain sum"
     )
-    alpha: float = Field(1.0, ge=0, description="strength of the length penalty")
+    alpha: float = Field(1.0, ge=0, le=10, description="strength of the length penalty")
     coverage_penalty: float = Field(0.0, ge=0, description="beta of GNMT's coverage penalty")
     stopping: Literal["first", "enough", "hopeless"] = Field(
         "enough", description="when a beam ends: with n_best, with patience * beam finished, or when none can improve"

@@ -22,6 +22,11 @@ STOPPING = ("first", "enough", "hopeless")
 LENGTH_PENALTIES = ("average", "gnmt", "none")
 """Names of what a log-probability is divided by: see `sightline.search.processors`."""
 
+RANGES: dict[str, tuple[float, float]] = {
+    "alpha": (0, 10),
+}
+"""The least and the most of options: within them nothing overflows, and no search is better for more."""
+
 
 def check_seed(seed: int) -> None:
     """Refuses what the random numbers of a sample cannot begin from."""
@@ -109,7 +114,10 @@ class SearchOptions:
         if self.beam < 1:
             raise SightlineError(f"beam is {self.beam}: give at least 1")
         self._check_strategy()
-        for name in ("alpha", "coverage_penalty", "min_length", "max_ratio", "max_extra"):
+        for name, (least, most) in RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise SightlineError(f"{name} is {getattr(self, name)}: give a number from {least:,} to {most:,}")
+        for name in ("coverage_penalty", "min_length", "max_ratio", "max_extra"):
             if not getattr(self, name) >= 0:
                 raise SightlineError(f"{name} is {getattr(self, name)}: it cannot be negative")
         if self.max_length is not None and self.max_length < max(self.min_length, 1):

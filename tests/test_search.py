@@ -430,7 +430,9 @@ def test_weights_not_over_the_source_are_given_whole() -> None:
     [
         ({"beam": 0}, "beam is 0"),
         ({"beam": 2, "n_best": 3}, "n_best is 3: give 1 to 2"),
-        ({"alpha": -1.0}, "alpha is -1.0"),
+        ({"alpha": -1.0}, "alpha is -1.0: give a number from 0 to 10"),
+        ({"alpha": 250.0}, "alpha is 250.0: give a number from 0 to 10"),
+        ({"alpha": math.nan}, "alpha is nan"),
         ({"max_length": 2, "min_length": 3}, "max_length is 2"),
         ({"patience": 0.0}, "patience is 0.0"),
     ],
