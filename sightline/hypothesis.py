@@ -5,7 +5,6 @@ Shapes: S source positions, T predictions of one hypothesis (its end of sentence
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +23,13 @@ LENGTH_PENALTIES = ("average", "gnmt", "none")
 
 RANGES: dict[str, tuple[float, float]] = {
     "alpha": (0, 10),
+    "coverage_penalty": (0, 1000),
+    "diversity": (0, 1000),
+    "temperature": (0, 1000),
+    "repetition_penalty": (0.001, 1000),
+    "max_ratio": (0, 1000),
+    "max_extra": (0, 10**9),
+    "min_length": (0, 10**9),
 }
 """The least and the most of options: within them nothing overflows, and no search is better for more."""
 
@@ -117,9 +123,6 @@ class SearchOptions:
         for name, (least, most) in RANGES.items():
             if not least <= getattr(self, name) <= most:
                 raise SightlineError(f"{name} is {getattr(self, name)}: give a number from {least:,} to {most:,}")
-        for name in ("coverage_penalty", "min_length", "max_ratio", "max_extra"):
-            if not getattr(self, name) >= 0:
-                raise SightlineError(f"{name} is {getattr(self, name)}: it cannot be negative")
         if self.max_length is not None and self.max_length < max(self.min_length, 1):
             raise SightlineError(f"max_length is {self.max_length}: give at least 1, and no less than min_length")
         if not self.patience > 0:
@@ -128,8 +131,6 @@ class SearchOptions:
             raise SightlineError("forbidden holds an empty sequence: give at least one token in each")
         if self.no_repeat < 0:
             raise SightlineError(f"no_repeat is {self.no_repeat}: give a number of tokens, or 0 to allow repetition")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise SightlineError(f"repetition_penalty is {self.repetition_penalty}: give a number above 0; 1 is none")
 
     @property
     def sampled(self) -> bool:
@@ -156,9 +157,8 @@ class SearchOptions:
         for name in ("groups", "samples"):
             if getattr(self, name) < 1:
                 raise SightlineError(f"{name} is {getattr(self, name)}: give at least 1")
-        for name in ("temperature", "top_k", "diversity"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SightlineError(f"{name} is {getattr(self, name)}: give 0 or a number above it")
+        if self.top_k < 0:
+            raise SightlineError(f"top_k is {self.top_k}: give a number of tokens, or 0 for all")
         if not 0 < self.top_p <= 1:
             raise SightlineError(f"top_p is {self.top_p}: give a share of the probability, above 0 and at most 1 (all)")
         if not 0 <= self.min_p <= 1:

@@ -71,6 +71,12 @@ FILES = {
         (["--alpha", 250, "--engine", "pytorch"], "alpha is 250.0: give a number from 0 to 10"),
         (["--alpha", "inf"], "alpha is inf: give a number from 0 to 10"),
         (["--alpha", 100000, "--length-penalty", "gnmt"], "alpha is 100000.0: give a number from 0 to 10"),
+        (["--coverage-penalty", "inf", "--json"], "coverage_penalty is inf: give a number from 0 to 1,000"),
+        (["--coverage-penalty", "1e308", "--json"], "coverage_penalty is 1e+308: give a number from 0 to 1,000"),
+        (
+            ["--beam", 4, "--groups", 4, "--diversity", "1e308", "--n-best", 4],
+            "diversity is 1e+308: give a number from 0 to 1,000",
+        ),
         (["--top-p", 0], "top_p is 0.0: give a share of the probability, above 0 and at most 1 (all)"),
         (["--seed", -1], "seed is -1: give a number from 0 to 2**64 - 1"),
         (["--engine", "torch"], "unknown engine 'torch'; did you mean 'pytorch'?"),

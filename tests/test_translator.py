@@ -90,7 +90,7 @@ def test_options(translator: Translator) -> None:
         ({"beam": 0}, "beam is 0: give at least 1"),
         ({"n_best": 0}, "n_best is 0"),
         ({"length_penalty": "gnm"}, "unknown length_penalty 'gnm'; did you mean 'gnmt'?"),
-        ({"max_ratio": -1}, "max_ratio is -1: it cannot be negative"),
+        ({"max_ratio": -1}, "max_ratio is -1: give a number from 0 to 1,000"),
     ],
 )
 def test_options_that_are_none(options: dict[str, Any], told: str, translator: Translator) -> None:
