@@ -278,7 +278,11 @@ def test_samples_are_exact_and_within_limits(sources: list[Source], options: Sea
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(sources_strategy, options_strategy, st.sampled_from([{"temperature": 0.0}, {"top_k": 1}, {"temperature": 1e-5}]))
+@given(
+    sources_strategy,
+    options_strategy,
+    st.sampled_from([{"top_k": 1}, *({"temperature": value} for value in (0.0, 1e-5, 1e-30, 1e-46, 5e-324))]),
+)
 def test_no_temperature_is_greedy_search(
     sources: list[Source], options: SearchOptions, sharp: dict[str, float]
 ) -> None:
