@@ -18,6 +18,9 @@ from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room
 
+LONG = 10
+"""How many times as long as the longest line that is taken a translation may have to be."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -134,6 +137,10 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
     elif strategy in (None, "beam", "mbr") and 1 <= chosen["beam"] < chosen.get("n_best", 1):
         chosen["beam"] = chosen["n_best"]
     _, most = most_tokens(config.model)
+    # No length of a source bounds what must be written whatever the source is, so this does.
+    least = min(most, LONG * config.search.max_source)
+    if chosen["min_length"] > least:
+        raise SightlineError(f"min_length is {chosen['min_length']:,}: give at most {least:,} for this model")
     chosen["max_length"] = min(most, chosen.get("max_length", most))
     return SearchOptions(**chosen)
 

@@ -71,6 +71,7 @@ FILES = {
         (["--alpha", 250, "--engine", "pytorch"], "alpha is 250.0: give a number from 0 to 10"),
         (["--alpha", "inf"], "alpha is inf: give a number from 0 to 10"),
         (["--alpha", 100000, "--length-penalty", "gnmt"], "alpha is 100000.0: give a number from 0 to 10"),
+        (["--min-length", 10_000_000], "min_length is 10,000,000: give at most 10,000 for this model"),
         (["--coverage-penalty", "inf", "--json"], "coverage_penalty is inf: give a number from 0 to 1,000"),
         (["--coverage-penalty", "1e308", "--json"], "coverage_penalty is 1e+308: give a number from 0 to 1,000"),
         (

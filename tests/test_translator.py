@@ -145,6 +145,8 @@ def test_parts_that_take_no_more_than_so_many_tokens(
     found = translator.translate(["a", "a b c"], min_length=1)
     if recipe == "transformer":
         assert max(len(one.tokens) for one in found) <= 3
+        with pytest.raises(SightlineError, match="min_length is 4: give at most 3 for this model"):
+            translator.translate("a", min_length=4)
     with pytest.raises(SightlineError, match="input, line 2: 4 tokens, more than the 3 that this model takes"):
         translator.translate(["a", "a b c d"])
 
