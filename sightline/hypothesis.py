@@ -5,7 +5,11 @@ Shapes: S source positions, T predictions of one hypothesis (its end of sentence
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +37,28 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 """The least and the most of options: within them nothing overflows, and no search is better for more."""
 
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((Integral,), "a whole number"),
+    "int | None": ((Integral, NoneType), "a whole number"),
+    "float": ((Real,), "a number"),
+    "str": ((str,), "a name"),
+}
+"""What an option of such a type may be, numpy's numbers included, and what it is called."""
 
-def check_seed(seed: int) -> None:
+
+def check_kinds(options: Mapping[str, Any]) -> None:
+    """Refuses options of a search that are of another type, such as text for a number."""
+    for name, value in options.items():
+        field = SearchOptions.__dataclass_fields__.get(name)
+        kinds, wanted = KINDS.get(str(field.type), ((), "")) if field else ((), "")
+        if kinds and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise SightlineError(f"{name} is {value!r}: give {wanted}")
+
+
+def check_seed(seed: Any) -> None:
     """Refuses what the random numbers of a sample cannot begin from."""
-    if not 0 <= seed < 2**64:
-        raise SightlineError(f"seed is {seed}: give a number from 0 to 2**64 - 1")
+    if not isinstance(seed, Integral) or not 0 <= int(seed) < 2**64:
+        raise SightlineError(f"seed is {seed!r}: give a number from 0 to 2**64 - 1")
 
 
 @dataclass(frozen=True)
@@ -117,6 +138,7 @@ class SearchOptions:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        check_kinds(vars(self))
         if self.beam < 1:
             raise SightlineError(f"beam is {self.beam}: give at least 1")
         self._check_strategy()

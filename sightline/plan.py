@@ -10,7 +10,7 @@ from sightline.config import RunConfig
 from sightline.engines.base import Task
 from sightline.errors import SightlineError, nearest
 from sightline.folder import Tokenizers
-from sightline.hypothesis import Request, SearchOptions
+from sightline.hypothesis import Request, SearchOptions, check_kinds
 from sightline.limits import most_tokens
 from sightline.sentences import Part, Preparation
 from sightline.source_texts import longest_part, wrong_count
@@ -126,6 +126,7 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
             valid = ["align", "token_scores", *fields, *NAMES]
             raise SightlineError(f"unknown option '{name}' for translating; {nearest(name, valid)}")
     given = {name: value for name, value in options.items() if value is not None}
+    check_kinds(given)
     chosen = {name: value for name, value in config.search.model_dump().items() if name in fields} | given
     strategy = chosen.get("strategy")
     if strategy == "greedy":

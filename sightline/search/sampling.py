@@ -125,7 +125,7 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 def sentence_keys(batch: Batch, seeds: Sequence[int]) -> list[int]:
     """A number of 64 bits for each sentence, made of its seed and its source without the padding."""
-    digests = [hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8) for seed in seeds]
+    digests = [hashlib.blake2b(int(seed).to_bytes(8, "little"), digest_size=8) for seed in seeds]
     for source in batch.sources:
         values = source.ids.long() if isinstance(source, Tokens) else source.values.double()
         for digest, row, real in zip(digests, values.cpu().numpy(), source.mask.cpu().numpy(), strict=True):
