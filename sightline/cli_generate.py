@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sightline.console import bar
+from sightline.console import bar, json_line
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def generate(
     ] = None,
 ) -> None:
     """Write texts with a language model, one a line."""
-    import json
-
     from sightline.generating import generate as write
     from sightline.generating import live
     from sightline.translator import load
@@ -96,7 +94,7 @@ def generate(
         print(flush=True)
         return
     for one in write(translator, prefix, count, **options):
-        print(json.dumps(one.as_dict(), ensure_ascii=False) if as_json else one.text)
+        print(json_line(one.as_dict()) if as_json else one.text)
 
 
 def evaluate_text(translator: Translator, text: Path, given: Sequence[Pair], lines: bool, as_json: bool) -> None:

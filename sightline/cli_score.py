@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sightline.cli_options import Model, Source, Target
-from sightline.console import bar, say, watched
+from sightline.console import bar, json_line, say, watched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,8 +83,6 @@ def checked(translator: Translator, files: TextFiles, contrastive: Path | None, 
 
 def presented(scored: Sequence[Scored], as_json: bool, alone: bool = False) -> str:
     """A line of output; with `alone`, of text without a source."""
-    import json
-
     from sightline.scoring import preferred
 
     if not as_json:
@@ -97,4 +95,4 @@ def presented(scored: Sequence[Scored], as_json: bool, alone: bool = False) -> s
         second = scored[1].as_dict()
         del second["source"]
         values |= {"contrastive": second, "preferred": preferred(*scored)}
-    return json.dumps(values, ensure_ascii=False)
+    return json_line(values)

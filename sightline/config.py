@@ -109,15 +109,15 @@ class SearchConfig(Section):
     length_penalty: Literal["average", "gnmt", "none"] = Field(
         "average", description="score / length^alpha, score / ((5+length)/6)^alpha, or the plain sum"
     )
-    alpha: float = Field(1.0, ge=0, description="strength of the length penalty")
-    coverage_penalty: float = Field(0.0, ge=0, description="beta of GNMT's coverage penalty")
+    alpha: float = Field(1.0, ge=0, le=10, description="strength of the length penalty")
+    coverage_penalty: float = Field(0.0, ge=0, le=1000, description="beta of GNMT's coverage penalty")
     stopping: Literal["first", "enough", "hopeless"] = Field(
         "enough", description="when a beam ends: with n_best, with patience * beam finished, or when none can improve"
     )
     patience: float = Field(1.0, gt=0, description="see stopping")
     min_length: int = Field(0, ge=0, description="fewest tokens of a translation")
-    max_ratio: float = Field(2.0, gt=0, description="longest translation: ratio * source tokens + max_extra")
-    max_extra: int = Field(10, ge=1, description="see max_ratio")
+    max_ratio: float = Field(2.0, gt=0, le=1000, description="longest translation: ratio * source tokens + max_extra")
+    max_extra: int = Field(10, ge=1, le=10**9, description="see max_ratio")
     max_source: int = Field(1000, ge=1, description="most tokens of a line; longer ones are refused")
     batch_tokens: int = Field(4000, ge=1, description="source tokens translated at once")
     split_sentences: bool = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
@@ -125,12 +126,25 @@ def program() -> str:
     return shlex.quote(os.path.relpath(sys.argv[0]))
 
 
-def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:
-    """One translation as a line of output (several lines for n best)."""
+def json_line(values: dict[str, Any]) -> str:
+    """A record as a line of JSON, which knows no infinity: null stands for a number that is not finite."""
     import json
 
+    return json.dumps(_finite(values), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def presented(number: int, one: Translation, n_best: int, as_json: bool) -> str:
+    """One translation as a line of output (several lines for n best)."""
     if as_json:
-        return json.dumps(one.as_dict(), ensure_ascii=False)
+        return json_line(one.as_dict())
     rows = []
     for each in [one, *one.others]:
         parts = [each.text] if each.alignment is None else [each.text, each.alignment]

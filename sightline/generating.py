@@ -11,12 +11,12 @@ from typing import Any
 
 from sightline.engines.base import Task
 from sightline.errors import SightlineError, nearest
-from sightline.hypothesis import Request
+from sightline.hypothesis import Request, check_kinds
 from sightline.plan import search_options
 from sightline.streams import text_parts
 from sightline.text import EOS
 from sightline.translator import Translator
-from sightline.wishes import Wishes, begun_ids
+from sightline.wishes import Wishes, begun_ids, read_words
 
 NOTHING = (EOS,)
 """The source of what has none."""
@@ -86,6 +86,7 @@ def _task(translator: Translator, prefix: str, count: int, options: dict[str, An
     """What an engine is asked for."""
     check_generates(translator)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    check_kinds(given)
     strategy = given.setdefault("strategy", "sample")
     if strategy not in STRATEGIES:
         raise SightlineError(f"unknown strategy '{strategy}' for generating; {nearest(strategy, STRATEGIES)}")
@@ -96,7 +97,7 @@ def _task(translator: Translator, prefix: str, count: int, options: dict[str, An
     begun = begun_ids(prefix, tokenizer)
     # The length of an empty source sets no limit, so the rest of the rule does: see `search.max_extra`.
     given["max_extra"] = len(begun) + given.pop("max_length", translator.config.search.max_extra)
-    wishes = Wishes(forbid=tuple(given.pop("forbid", ())))
+    wishes = Wishes(forbid=read_words("forbid", given.pop("forbid", ())))
     given["forbidden"] = (*given.get("forbidden", ()), *wishes.forbidden(tokenizer))
     chosen = search_options(translator.config, given)
     return Task(chosen, translator.config.alignment, (Request(begun),), token_scores=True)

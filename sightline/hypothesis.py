@@ -5,8 +5,11 @@ Shapes: S source positions, T predictions of one hypothesis (its end of sentence
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
+from types import NoneType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +25,40 @@ STOPPING = ("first", "enough", "hopeless")
 LENGTH_PENALTIES = ("average", "gnmt", "none")
 """Names of what a log-probability is divided by: see `sightline.search.processors`."""
 
+RANGES: dict[str, tuple[float, float]] = {
+    "alpha": (0, 10),
+    "coverage_penalty": (0, 1000),
+    "diversity": (0, 1000),
+    "temperature": (0, 1000),
+    "repetition_penalty": (0.001, 1000),
+    "max_ratio": (0, 1000),
+    "max_extra": (0, 10**9),
+    "min_length": (0, 10**9),
+}
+"""The least and the most of options: within them nothing overflows, and no search is better for more."""
 
-def check_seed(seed: int) -> None:
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((Integral,), "a whole number"),
+    "int | None": ((Integral, NoneType), "a whole number"),
+    "float": ((Real,), "a number"),
+    "str": ((str,), "a name"),
+}
+"""What an option of such a type may be, numpy's numbers included, and what it is called."""
+
+
+def check_kinds(options: Mapping[str, Any]) -> None:
+    """Refuses options of a search that are of another type, such as text for a number."""
+    for name, value in options.items():
+        field = SearchOptions.__dataclass_fields__.get(name)
+        kinds, wanted = KINDS.get(str(field.type), ((), "")) if field else ((), "")
+        if kinds and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise SightlineError(f"{name} is {value!r}: give {wanted}")
+
+
+def check_seed(seed: Any) -> None:
     """Refuses what the random numbers of a sample cannot begin from."""
-    if not 0 <= seed < 2**64:
-        raise SightlineError(f"seed is {seed}: give a number from 0 to 2**64 - 1")
+    if not isinstance(seed, Integral) or not 0 <= int(seed) < 2**64:
+        raise SightlineError(f"seed is {seed!r}: give a number from 0 to 2**64 - 1")
 
 
 @dataclass(frozen=True)
@@ -106,12 +138,13 @@ class SearchOptions:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        check_kinds(vars(self))
         if self.beam < 1:
             raise SightlineError(f"beam is {self.beam}: give at least 1")
         self._check_strategy()
-        for name in ("alpha", "coverage_penalty", "min_length", "max_ratio", "max_extra"):
-            if not getattr(self, name) >= 0:
-                raise SightlineError(f"{name} is {getattr(self, name)}: it cannot be negative")
+        for name, (least, most) in RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise SightlineError(f"{name} is {getattr(self, name)}: give a number from {least:,} to {most:,}")
         if self.max_length is not None and self.max_length < max(self.min_length, 1):
             raise SightlineError(f"max_length is {self.max_length}: give at least 1, and no less than min_length")
         if not self.patience > 0:
@@ -120,8 +153,6 @@ class SearchOptions:
             raise SightlineError("forbidden holds an empty sequence: give at least one token in each")
         if self.no_repeat < 0:
             raise SightlineError(f"no_repeat is {self.no_repeat}: give a number of tokens, or 0 to allow repetition")
-        if not 0 < self.repetition_penalty < math.inf:
-            raise SightlineError(f"repetition_penalty is {self.repetition_penalty}: give a number above 0; 1 is none")
 
     @property
     def sampled(self) -> bool:
@@ -148,9 +179,8 @@ class SearchOptions:
         for name in ("groups", "samples"):
             if getattr(self, name) < 1:
                 raise SightlineError(f"{name} is {getattr(self, name)}: give at least 1")
-        for name in ("temperature", "top_k", "diversity"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SightlineError(f"{name} is {getattr(self, name)}: give 0 or a number above it")
+        if self.top_k < 0:
+            raise SightlineError(f"top_k is {self.top_k}: give a number of tokens, or 0 for all")
         if not 0 < self.top_p <= 1:
             raise SightlineError(f"top_p is {self.top_p}: give a share of the probability, above 0 and at most 1 (all)")
         if not 0 <= self.min_p <= 1:

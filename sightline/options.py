@@ -24,7 +24,7 @@ class LiveOptions(TypedDict, total=False):
     `temperature`, `top_k`, `top_p`, `min_p`: what is drawn from. `seed`: what random numbers begin from.
     `min_length`, `max_length`, `max_ratio`, `max_extra`: limits of the length, in tokens.
     `no_repeat`: no so many tokens twice. `repetition_penalty`: above 1, tokens written before are avoided.
-    `forbidden`: sequences of ids never written; `forbid`: words or phrases, or a file with one a line.
+    `forbidden`: sequences of ids never written; `forbid`: a word or phrase, several, or the `Path` of a file of them.
     `prefix`: what a translation begins with. `glossary`: terms, or a file of them. `require`: a word or phrase, or
     several, that a translation must have.
     """

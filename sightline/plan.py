@@ -10,13 +10,16 @@ from sightline.config import RunConfig
 from sightline.engines.base import Task
 from sightline.errors import SightlineError, nearest
 from sightline.folder import Tokenizers
-from sightline.hypothesis import Request, SearchOptions
+from sightline.hypothesis import Request, SearchOptions, check_kinds
 from sightline.limits import most_tokens
 from sightline.sentences import Part, Preparation
 from sightline.source_texts import longest_part, wrong_count
 from sightline.text import EOS
 from sightline.translation import Translation, nothing
 from sightline.wishes import NAMES, Wishes, no_room
+
+LONG = 10
+"""How many times as long as the longest line that is taken a translation may have to be."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,7 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
             valid = ["align", "token_scores", *fields, *NAMES]
             raise SightlineError(f"unknown option '{name}' for translating; {nearest(name, valid)}")
     given = {name: value for name, value in options.items() if value is not None}
+    check_kinds(given)
     chosen = {name: value for name, value in config.search.model_dump().items() if name in fields} | given
     strategy = chosen.get("strategy")
     if strategy == "greedy":
@@ -134,6 +138,10 @@ def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:
     elif strategy in (None, "beam", "mbr") and 1 <= chosen["beam"] < chosen.get("n_best", 1):
         chosen["beam"] = chosen["n_best"]
     _, most = most_tokens(config.model)
+    # No length of a source bounds what must be written whatever the source is, so this does.
+    least = min(most, LONG * config.search.max_source)
+    if chosen["min_length"] > least:
+        raise SightlineError(f"min_length is {chosen['min_length']:,}: give at most {least:,} for this model")
     chosen["max_length"] = min(most, chosen.get("max_length", most))
     return SearchOptions(**chosen)
 

@@ -41,9 +41,9 @@ def with_retries(
     """The translations with their flags; each that has some is tried again, and the one with fewer flags is given.
 
     `options` are those that they were made with. `again` makes the second attempts; whoever asked for more than
-    options, such as constraints, gives one that knows of it (default: `translator.translate`), and the `requests`. Of
-    equally many flags the higher mean log-probability of a token decides, because scores under different penalties
-    cannot be compared.
+    options, such as constraints, gives one that knows of it (default: `translator.translate`), and the `requests`. An
+    empty text never takes the place of another. Of equally many flags the higher mean log-probability of a token
+    decides, because scores under different penalties cannot be compared.
     """
     again = again or _again(translator, translations)
     looked = [one.changed(flags=detect(one, expectations)) for one in translations]
@@ -65,9 +65,10 @@ def better(first: Translation, second: Translation) -> Translation:
     return first.changed(retry=second)
 
 
-def _rank(one: Translation) -> tuple[int, float]:
+def _rank(one: Translation) -> tuple[bool, int, float]:
+    """More is better. Text goes before none: an empty one has few flags, since little can be found in it."""
     mean = mean_log_prob(one)
-    return -len(one.flags or []), -math.inf if mean is None else mean
+    return bool(one.text.strip()), -len(one.flags or []), -math.inf if mean is None else mean
 
 
 def safer(
@@ -82,7 +83,11 @@ def safer(
     settings = wider
     if names & REPEATING:
         letters = translator.config.text.tokenizer == "char"
-        settings = replace(settings, no_repeat=options.no_repeat or (NO_REPEAT_LETTERS if letters else NO_REPEAT))
+        settings = replace(
+            settings,
+            no_repeat=options.no_repeat or (NO_REPEAT_LETTERS if letters else NO_REPEAT),
+            min_length=max(options.min_length, 1),  # to write nothing repeats nothing
+        )
     if names & MISSING:
         half = longest_part(translator.files.tokenizers.source.encode(one.source)) // 2
         least = max(options.min_length, half, len(one.tokens) + 1)

@@ -95,7 +95,12 @@ def utility_matrix(candidates: Sequence[str], references: Sequence[str], utility
     """The utility of each candidate for each reference, `(C, R)`."""
     if callable(utility):
         values = [[utility(candidate, reference) for reference in references] for candidate in candidates]
-        return np.array(values, dtype=np.float64).reshape(len(candidates), len(references))
+        try:
+            return np.array(values, dtype=np.float64).reshape(len(candidates), len(references))
+        except (TypeError, ValueError):
+            raise SightlineError(
+                "the utility of a candidate is not a number: mend the function that gives it"
+            ) from None
     metric = _metric(utility)
     rows, columns, counts = _count_all(candidates, references, metric)
     totals = np.stack([one.totals for one in counts])  # (O, D)

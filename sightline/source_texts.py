@@ -23,7 +23,11 @@ def joined(texts: Iterable[str]) -> str:
 
 def joined_line(text: str | Sequence[str]) -> str:
     """A line as it is, or the sources of one."""
-    return text if isinstance(text, str) else joined(text)
+    if isinstance(text, str):
+        return text
+    if not isinstance(text, Sequence) or not all(isinstance(one, str) for one in text):
+        raise SightlineError(f"a line is {text!r}: give text, or a tuple with the text of each source")
+    return joined(text)
 
 
 def split_sources(line: str, count: int) -> list[str]:

@@ -72,8 +72,8 @@ class Translator:
     @overload
     def translate(self, text: str, **options: Unpack[Options]) -> Translation: ...  # type: ignore[overload-overlap]
     @overload
-    def translate(self, text: Sequence[Line], **options: Unpack[Options]) -> list[Translation]: ...
-    def translate(self, text: str | Sequence[Line], **options: Unpack[Options]) -> Translation | list[Translation]:
+    def translate(self, text: Iterable[Line], **options: Unpack[Options]) -> list[Translation]: ...
+    def translate(self, text: str | Iterable[Line], **options: Unpack[Options]) -> Translation | list[Translation]:
         """Translates one sentence, or several at once.
 
         The sources of a model that reads several are a tuple, or one line with tabs between them.
@@ -82,7 +82,7 @@ class Translator:
         worked out when they are first looked at, unless `align` or `token_scores` say otherwise. `Options` tells of all
         options.
         """
-        lines: Sequence[Line] = [text] if isinstance(text, str) else text
+        lines: Sequence[Line] = [text] if isinstance(text, str) else list(text)
         plan = self.plan(**options)
         plan.check_count(len(lines))
         found = list(self.streamed(lines, plan))

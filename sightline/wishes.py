@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +66,8 @@ class Wishes:
 
     def check_options(self, options: SearchOptions) -> None:
         """Refuses what cannot be done with such a search, or at all, whatever the lines are."""
-        if isinstance(self.utility, str) and self.utility not in UTILITIES:
-            raise SightlineError(f"unknown utility '{self.utility}'; {nearest(self.utility, UTILITIES)}")
+        if not callable(self.utility) and self.utility not in UTILITIES:
+            raise SightlineError(f"unknown utility '{self.utility}'; {nearest(str(self.utility), UTILITIES)}")
         if self.aggregate and callable(self.utility):
             raise SightlineError("a utility that is a function cannot be aggregated: choose chrf or bleu, or neither")
         if self.constrains and options.sampled:
@@ -204,46 +204,72 @@ def no_room(request: Request, options: SearchOptions, source: int, tokenizer: To
 def read_wishes(options: Mapping[str, Any]) -> tuple[Wishes, dict[str, Any]]:
     """The wishes among options, and the other options. Files may stand for what they hold.
 
-    `glossary` may be a term file, `forbid` the name of a file with a word a line; of what each line is asked for
-    (`prefixes`, `requires`, `seeds`) a file has a line for each. `require` may be one text.
+    `glossary` may be a term file, `forbid` the `Path` of a file with a word a line; of what each line is asked for
+    (`prefixes`, `requires`, `seeds`) a file has a line for each. `require` and `forbid` may be one text.
     """
     given = {name: value for name, value in options.items() if name in NAMES and value is not None}
     rest = {name: value for name, value in options.items() if name not in NAMES}
-    if isinstance(given.get("glossary"), str | Path):
-        from sightline.glossary import Glossary
-
-        given["glossary"] = Glossary.read(given["glossary"])
-    if isinstance(given.get("forbid"), str | Path):
-        from sightline.forbidden import read_words
-
-        given["forbid"] = read_words(Path(given["forbid"]))
-    if isinstance(given.get("require"), str):
-        given["require"] = [given["require"]]
-    if given.get("require"):
-        from sightline.required import checked
-
-        given["require"] = checked(given["require"])
+    if "glossary" in given:
+        given["glossary"] = read_glossary(given["glossary"])
+    if not isinstance(given.get("prefix", ""), str):
+        raise SightlineError(f"prefix is {given['prefix']!r}: give text; a list of them is prefixes")
+    for name in ("forbid", "require"):
+        given[name] = read_words(name, given.get(name, ()))
     for name in PER_LINE:
         given[name] = read_list(name, given.get(name, ()))
-    for name in ("forbid", "require"):
-        given[name] = tuple(given.get(name, ()))
     if given.get("prefix") and given["prefixes"]:
         raise SightlineError("prefix and prefixes both say how translations begin: give one of them")
     return Wishes(**given), rest
+
+
+def read_glossary(value: Any) -> Glossary:
+    """A glossary, or that of a term file."""
+    from sightline.glossary import Glossary
+
+    if isinstance(value, str | Path):
+        return Glossary.read(value)
+    if not isinstance(value, Glossary):
+        raise SightlineError(f"glossary is {value!r}: give a sightline.glossary.Glossary, or the name of a term file")
+    return value
+
+
+def read_words(name: str, value: Any) -> tuple[str, ...]:
+    """Words or phrases, given as one text or as several; those to `forbid` also as the path of a file."""
+    if name == "forbid" and isinstance(value, Path):
+        from sightline import forbidden
+
+        return tuple(forbidden.read_words(value))
+    found = several(name, [value] if isinstance(value, str) else value, "a word or phrase, or a list of them")
+    if name == "forbid" or not found:
+        return found
+    from sightline.required import checked
+
+    return checked(found)
 
 
 def read_list(name: str, value: Any) -> tuple[Any, ...]:
     """What each line is asked for, given as a list or as the name of a file with a line for each."""
     if isinstance(value, str | Path):
         return parse_list(name, list(read_lines(Path(value))), str(value))
-    if name == "requires" and value:
-        from sightline.required import checked
+    if name == "prefixes":
+        return several(name, value, 'a text for each line, "" for none')
+    if not isinstance(value, Iterable):
+        raise SightlineError(f"{name} is {value!r}: give a list with an entry for each line")
+    entries = tuple(value)
+    if name == "requires":
+        return tuple(read_words(name, one) for one in entries)
+    for seed in entries:
+        check_seed(seed)
+    return entries
 
-        return tuple(checked([one] if isinstance(one, str) else one) for one in value)
-    if name == "seeds":
-        for seed in value:
-            check_seed(seed)
-    return tuple(value)
+
+def several(name: str, value: Any, wanted: str) -> tuple[str, ...]:
+    """The texts of a list; what is none, or holds something else, is an error that tells what is `wanted`."""
+    found = tuple(value) if isinstance(value, Iterable) else (value,)
+    for one in found:
+        if not isinstance(one, str):
+            raise SightlineError(f"{name} has {one!r}: give {wanted}")
+    return found
 
 
 def parse_list(name: str, lines: Sequence[str], file: str, first: int = 1) -> tuple[Any, ...]:

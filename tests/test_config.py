@@ -68,6 +68,8 @@ def test_every_key_and_every_section_has_its_comment() -> None:
             "here: unknown key 'model.encoder.layer'; did you mean 'model.encoder.layers'?",
         ),
         ({"training": {"batchsize": 3}}, "here: unknown key 'training.batchsize'; did you mean 'data.batch_tokens' or"),
+        ({"search": {"alpha": 250}}, "here: search.alpha = 250: expected 10.0 or less"),
+        ({"search": {"max_ratio": 1e308}}, "here: search.max_ratio = 1e+308: expected 1000.0 or less"),
         ({"search": {"zzz": 1}}, "here: unknown key 'search.zzz'; valid in search: beam, length_penalty"),
         ({"model": {"recipe": "gru"}}, "here: unknown recipe 'gru'; valid: seq2seq, bahdanau, luong, transformer, lm"),
         ({"attention": {"score": "dot"}}, "here: unknown key 'attention'; did you mean 'model.attention.score'?"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 
 import pytest
 
 from sightline import console
+from sightline.translation import Flag, Translation
 
 
 class Terminal(io.StringIO):
@@ -32,3 +35,18 @@ def test_no_bar_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     with console.bar(10, "counting") as watch:
         watch(10)
     assert stream.getvalue() == ""
+
+
+def test_json_has_no_number_that_is_not_finite() -> None:
+    def refused(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    one = Translation(
+        "ä", "b", -math.inf, math.nan, [3], ["b"], [-0.5, -math.inf], True, flags=[Flag("x", "", math.inf)]
+    )
+    line = console.presented(0, one, 1, as_json=True)
+    assert "ä" in line
+    read = json.loads(line, parse_constant=refused)
+    assert (read["score"], read["log_prob"], read["token_log_probs"]) == (None, None, [-0.5, None])
+    assert read["flags"][0]["value"] is None
+    assert json.loads(console.presented(0, one.changed(score=-0.25), 1, as_json=True))["score"] == -0.25

@@ -319,7 +319,8 @@ def test_requests_must_be_as_many_as_sentences() -> None:
     [
         ({"forbidden": ((),)}, "empty sequence"),
         ({"no_repeat": -1}, "no_repeat is -1"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0: give a number from 0.001 to 1,000"),
+        ({"repetition_penalty": 1e308}, "repetition_penalty is 1e.308"),
     ],
 )
 def test_bad_options_are_refused(values: dict[str, float], message: str) -> None:

@@ -96,6 +96,10 @@ def test_strategies(model: Path, command: Command) -> None:
     assert [one.text for one in once] == [one.text for one in again]
     assert "".join(live(translator, "Ben", seed=3, max_length=6)) == once[0].text
     assert all("Anna" not in one.text for one in generate(translator, count=10, max_length=6, forbid=["Anna"]))
+    one_word = generate(translator, count=10, max_length=6, forbid="Anna")
+    assert one_word == generate(translator, count=10, max_length=6, forbid=["Anna"])
+    with pytest.raises(SightlineError, match="max_length is '6': give a whole number"):
+        generate(translator, max_length="6")
     long = " ".join(["Anna"] * 250)
     (after,) = generate(translator, long, max_length=2)
     assert after.text.startswith(long)

@@ -44,10 +44,26 @@ def test_fewer_flags_win_then_the_mean_log_probability() -> None:
     assert better(nothing, unsure).text == "y"
 
 
+def test_an_empty_attempt_never_wins_over_text(translator: Translator) -> None:
+    bad, empty = made("a", "x x x", "loop", "cut", "unsure"), made("a", " ", "short")
+    assert better(bad, empty) == replace(bad, retry=empty)
+    assert better(empty, bad) == replace(bad, first=empty)
+    first = made("a b c", "ABC ABC ABC ABC", log_probs=[-9.0], finished=False)
+    (found,) = with_retries(
+        translator, [first], SearchOptions(beam=1), COPYING, lambda places, options: [made("a b c", "")]
+    )
+    assert {flag.name for flag in found.flags or []} > {"loop", "cut"}
+    assert found.text == first.text
+    assert found.retry is not None
+    assert found.retry.text == ""
+
+
 def test_what_is_safer_depends_on_the_flags(translator: Translator) -> None:
     greedy = SearchOptions(beam=1)
     assert safer(translator, made("a b", "A", "copied"), greedy) == SearchOptions(beam=5)
     assert safer(translator, made("a b", "A", "unsure"), SearchOptions(beam=4)).beam == 8
+    repeating = safer(translator, made("a b", "A A A", "loop"), greedy)
+    assert (repeating.no_repeat, repeating.min_length) == (4, 1)
     source = "a b c d e f g h"
     missing = safer(translator, made(source, "A", "short"), greedy)
     assert (missing.min_length, missing.coverage_penalty) == (4, 0.2)  # half of the source's tokens

@@ -251,6 +251,9 @@ def test_mistakes_are_refused() -> None:
         choose(["a"], utility=lambda one, other: 1.0, aggregate=True)
     with pytest.raises(SightlineError, match="not a finite number"):
         choose(["a"], utility=lambda one, other: math.nan)
+    for wrong in ("much", [1.0, 2.0], {}):
+        with pytest.raises(SightlineError, match="not a number: mend the function that gives it"):
+            choose(["a"], utility=lambda one, other, wrong=wrong: wrong)  # type: ignore[misc]
 
 
 def test_no_torch_is_needed() -> None:

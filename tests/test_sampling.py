@@ -278,7 +278,11 @@ def test_samples_are_exact_and_within_limits(sources: list[Source], options: Sea
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
-@given(sources_strategy, options_strategy, st.sampled_from([{"temperature": 0.0}, {"top_k": 1}, {"temperature": 1e-5}]))
+@given(
+    sources_strategy,
+    options_strategy,
+    st.sampled_from([{"top_k": 1}, *({"temperature": value} for value in (0.0, 1e-5, 1e-30, 1e-46, 5e-324))]),
+)
 def test_no_temperature_is_greedy_search(
     sources: list[Source], options: SearchOptions, sharp: dict[str, float]
 ) -> None:
@@ -398,6 +402,7 @@ def test_the_greedy_strategy_needs_no_narrow_beam() -> None:
         ({"temperature": -0.1}, "temperature is -0.1"),
         ({"temperature": math.nan}, "temperature is nan"),
         ({"temperature": math.inf}, "temperature is inf"),
+        ({"temperature": 1e308}, "temperature is 1e.308: give a number from 0 to 1,000"),
         ({"top_k": -1}, "top_k is -1"),
         ({"top_p": 0.0}, "top_p is 0.0"),
         ({"top_p": 1.1}, "top_p is 1.1"),
@@ -407,6 +412,7 @@ def test_the_greedy_strategy_needs_no_narrow_beam() -> None:
         ({"seed": -1}, "seed is -1: give a number from 0"),
         ({"groups": 0}, "groups is 0: give at least 1"),
         ({"diversity": -1.0}, "diversity is -1.0"),
+        ({"diversity": 1e308}, "diversity is 1e.308: give a number from 0 to 1,000"),
         ({"groups": 2, "beam": 5}, "beam is 5: give a multiple of 2"),
         ({"strategy": "greedy", "n_best": 2}, "n_best is 2: give 1, since greedy"),
         ({"strategy": "mbr", "beam": 1}, "mbr chooses among several candidates"),

@@ -429,8 +429,23 @@ def test_weights_not_over_the_source_are_given_whole() -> None:
     ("values", "message"),
     [
         ({"beam": 0}, "beam is 0"),
+        ({"beam": "5"}, "beam is '5': give a whole number"),
+        ({"beam": 2.5}, "beam is 2.5: give a whole number"),
+        ({"beam": 2.0}, "beam is 2.0: give a whole number"),
+        ({"beam": True}, "beam is True: give a whole number"),
+        ({"beam": None}, "beam is None: give a whole number"),
+        ({"max_length": "9"}, "max_length is '9': give a whole number"),
+        ({"alpha": "1"}, "alpha is '1': give a number"),
+        ({"strategy": 1}, "strategy is 1: give a name"),
         ({"beam": 2, "n_best": 3}, "n_best is 3: give 1 to 2"),
-        ({"alpha": -1.0}, "alpha is -1.0"),
+        ({"alpha": -1.0}, "alpha is -1.0: give a number from 0 to 10"),
+        ({"alpha": 250.0}, "alpha is 250.0: give a number from 0 to 10"),
+        ({"alpha": math.nan}, "alpha is nan"),
+        ({"coverage_penalty": math.inf}, "coverage_penalty is inf: give a number from 0 to 1,000"),
+        ({"coverage_penalty": 1e308}, "coverage_penalty is 1e.308: give a number from 0 to 1,000"),
+        ({"max_ratio": math.inf}, "max_ratio is inf: give a number from 0 to 1,000"),
+        ({"max_extra": 10**400}, "give a number from 0 to 1,000,000,000"),
+        ({"min_length": -1}, "min_length is -1: give a number from 0 to 1,000,000,000"),
         ({"max_length": 2, "min_length": 3}, "max_length is 2"),
         ({"patience": 0.0}, "patience is 0.0"),
     ],
@@ -438,6 +453,14 @@ def test_weights_not_over_the_source_are_given_whole() -> None:
 def test_bad_options_are_refused(values: dict[str, float], message: str) -> None:
     with pytest.raises(SightlineError, match=message):
         SearchOptions(**values)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    plain = {"beam": 2, "alpha": 0.5, "strategy": "sample", "samples": 3, "seed": 3}
+    numpys = plain | {"beam": np.int64(2), "alpha": np.float32(0.5), "seed": np.int64(3)}
+    every = [search(TableModel(), make_batch((3,)), SearchOptions(**values)) for values in (plain, numpys)]  # type: ignore[arg-type]
+    one, other = ([found.tokens for found in each[0]] for each in every)
+    assert one == other
 
 
 def test_unknown_length_penalty_is_refused() -> None:

@@ -90,7 +90,7 @@ def test_options(translator: Translator) -> None:
         ({"beam": 0}, "beam is 0: give at least 1"),
         ({"n_best": 0}, "n_best is 0"),
         ({"length_penalty": "gnm"}, "unknown length_penalty 'gnm'; did you mean 'gnmt'?"),
-        ({"max_ratio": -1}, "max_ratio is -1: it cannot be negative"),
+        ({"max_ratio": -1}, "max_ratio is -1: give a number from 0 to 1,000"),
     ],
 )
 def test_options_that_are_none(options: dict[str, Any], told: str, translator: Translator) -> None:
@@ -145,6 +145,8 @@ def test_parts_that_take_no_more_than_so_many_tokens(
     found = translator.translate(["a", "a b c"], min_length=1)
     if recipe == "transformer":
         assert max(len(one.tokens) for one in found) <= 3
+        with pytest.raises(SightlineError, match="min_length is 4: give at most 3 for this model"):
+            translator.translate("a", min_length=4)
     with pytest.raises(SightlineError, match="input, line 2: 4 tokens, more than the 3 that this model takes"):
         translator.translate(["a", "a b c d"])
 

@@ -66,6 +66,12 @@ def test_forbidden_words_do_not_come(translator: Translator) -> None:
         assert not {"B", "D"} & {word for text in found for word in text.split()}
 
 
+def test_one_forbidden_word_is_a_word_and_a_path_is_a_file(translator: Translator, tmp_path: Path) -> None:
+    plain = texts(translator, SOURCES, forbid=["B"])
+    assert texts(translator, SOURCES, forbid="B") == plain
+    assert texts(translator, SOURCES, forbid=write_lines(tmp_path / "words.txt", ["B"])) == plain
+
+
 def test_a_translation_shown_as_it_is_made(translator: Translator) -> None:
     shown: tuple[dict[str, Any], ...] = (
         {"strategy": "greedy"},
@@ -169,9 +175,33 @@ def test_mistakes(translator: Translator) -> None:
         ({"prefix": "A xyz"}, "cannot spell 'xyz'"),
         ({"glosary": "x"}, "did you mean 'glossary'?"),
         ({"strategy": "bean"}, "did you mean 'beam'?"),
+        ({"beam": "5"}, "beam is '5': give a whole number"),
+        ({"beam": 2.5}, "beam is 2.5: give a whole number"),
+        ({"max_length": "5"}, "max_length is '5': give a whole number"),
+        ({"min_length": "5"}, "min_length is '5': give a whole number"),
+        ({"strategy": "sample", "samples": "2"}, "samples is '2': give a whole number"),
+        ({"seeds": ["1", "2", "3"]}, "seed is '1': give a number from 0"),
+        ({"seeds": 3}, "seeds is 3: give a list with an entry for each line"),
+        ({"prefix": ["A", "B", "C"]}, "a list of them is prefixes"),
+        ({"prefixes": ["B", None, ""]}, 'prefixes has None: give a text for each line, "" for none'),
+        ({"requires": [["H"], None, []]}, "requires has None: give a word or phrase, or a list of them"),
+        ({"require": 3}, "require has 3: give a word or phrase, or a list of them"),
+        ({"forbid": ["A", 3]}, "forbid has 3: give a word or phrase, or a list of them"),
+        ({"glossary": {"a": "H"}}, "give a sightline.glossary.Glossary, or the name of a term file"),
+        ({"utility": 3, "strategy": "mbr"}, "unknown utility '3'; valid: chrf, bleu"),
+        ({"utility": lambda one, other: "much", "strategy": "mbr"}, "not a number: mend the function that gives it"),
     ):
         with pytest.raises(SightlineError, match=told):
             texts(translator, SOURCES, **options)
+    for wrong in (None, 3, b"a", ["a", None]):
+        with pytest.raises(SightlineError, match="give text, or a tuple with the text of each source"):
+            translator.translate(["a", wrong])  # type: ignore[list-item]
+
+
+def test_texts_and_wishes_may_come_one_by_one(translator: Translator) -> None:
+    plain = texts(translator, SOURCES, seeds=[1, 2, 3], strategy="sample")
+    found = translator.translate(iter(SOURCES), seeds=iter([1, 2, 3]), strategy="sample")  # type: ignore[arg-type]
+    assert [one.text for one in found] == plain
 
 
 def test_the_command_line(trained: Any, command: Command, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ from sightline.state import State
 COINS = 32
 # Shares and fractions are compared with this relative slack: rounding must not decide whether 0.5 + 0.3 reaches 0.8.
 SLACK = 1e-6
+# Below this a temperature is 0: nothing but the best has any weight left, and single precision cannot divide by it.
+COLD = 1e-6
 
 
 def sample_search(
@@ -66,8 +68,9 @@ def sampling_weights(log_probs: Tensor, options: SearchOptions) -> Tensor:
     Temperature, `top_k`, `top_p`, `min_p`, in this order. A row that allows nothing gives zeros.
     """
     best = log_probs.amax(1, keepdim=True).clamp(min=torch.finfo(log_probs.dtype).min)  # finite: no inf - inf
-    scaled = (log_probs - best) / (options.temperature or 1.0)
-    count = 1 if options.temperature == 0 else options.top_k
+    cold = options.temperature < COLD
+    scaled = (log_probs - best) / (1.0 if cold else options.temperature)
+    count = 1 if cold else options.top_k
     if count:
         scaled = _only(scaled, *top(scaled, count))
     if options.top_p < 1:
@@ -122,7 +125,7 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 def sentence_keys(batch: Batch, seeds: Sequence[int]) -> list[int]:
     """A number of 64 bits for each sentence, made of its seed and its source without the padding."""
-    digests = [hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8) for seed in seeds]
+    digests = [hashlib.blake2b(int(seed).to_bytes(8, "little"), digest_size=8) for seed in seeds]
     for source in batch.sources:
         values = source.ids.long() if isinstance(source, Tokens) else source.values.double()
         for digest, row, real in zip(digests, values.cpu().numpy(), source.mask.cpu().numpy(), strict=True):
