@@ -126,6 +126,19 @@ def test_what_is_wrong_with_an_export(exported: Path, command: Command, tmp_path
     assert "config.json: no such file" in command("translate", damaged).mistake()
 
 
+@pytest.mark.parametrize("content", ["[]", '["<pad>"]', "{", '"x"', None])
+def test_a_damaged_vocabulary_of_an_export(
+    content: str | None, exported: Path, command: Command, tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(exported, tmp_path / "damaged")) / "shared_vocabulary.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    told = command("translate", path.parent, stdin=b"a b\n").mistake()
+    what = "not the vocabulary of this model, or damaged: export the model again" if content else "no such file"
+    assert f"{path}: {what}" in told
+
+
 def test_an_export_without_a_head(trained: Any, tmp_path: Path, command: Command) -> None:
     """Its alignments take a pass of PyTorch over the finished translations, as those of its model do."""
     folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model", ignore=shutil.ignore_patterns(KEPT)))

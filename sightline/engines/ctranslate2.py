@@ -77,7 +77,11 @@ class CTranslate2Engine:
         """CTranslate2's own; a worker for each processor, since batches side by side are faster than one in parts."""
         import ctranslate2
 
-        memory = self.source if isinstance(self.source, dict) else _read_unless_utf8(self.source)
+        if isinstance(self.source, dict):
+            memory: dict[str, bytes] | None = self.source
+        else:
+            conversion.check_vocabularies(self.source, self.source_names, self.target_names)
+            memory = _read_unless_utf8(self.source)
         path = self.files.path.name.encode(errors="replace").decode() if memory else str(self.source)
         try:
             return ctranslate2.Translator(
