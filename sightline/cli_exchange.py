@@ -27,7 +27,7 @@ def export(
     source: Annotated[Path | None, typer.Option(help="Held-out source sentences, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Held-out target sentences, line by line the same.")] = None,
     pairs: Pairs = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, help="Most BLEU that the export may lose.")] = 0.5,
+    tolerance: Annotated[float, typer.Option(min=0.0, help="Most BLEU, or chrF, that the export may lose.")] = 0.5,
     shortlist: Annotated[
         Path | None,
         typer.Option(help="ctranslate2: training pairs to learn a lexical shortlist from, which is faster."),
@@ -41,7 +41,8 @@ def export(
     """Export a model, and verify it: both translate a held-out set, and the export's card tells how they compare.
 
     The set is what training was validated with, files or pairs held out, unless another is given. An export that loses
-    more than --tolerance BLEU is not written.
+    more than --tolerance BLEU or chrF is not written. Where the model's own scores are next to nothing, the percentage
+    of tokens that are no longer its own takes their place.
     """
     from sightline.folder import open_files
     from sightline.interop.verified import check_export

@@ -52,6 +52,7 @@ __all__ = [
     "WordTokenizer",
     "load_tokenizer",
     "normalise",
+    "read_subwords",
     "tokenizer_file",
     "train_tokenizer",
 ]
@@ -99,11 +100,12 @@ def load_tokenizer(folder: Path, name: str, config: TextConfig) -> Tokenizer:
     except OSError as error:
         raise SightlineError(f"{path}: cannot read the tokenizer: {error.strerror}") from None
     if path.suffix == SubwordTokenizer.suffix:
-        return _load_subwords(path, data, config)
+        return read_subwords(path, data, config)
     return _load_listed(path, data, config)
 
 
-def _load_subwords(path: Path, data: bytes, config: TextConfig) -> SubwordTokenizer:
+def read_subwords(path: Path, data: bytes, config: TextConfig) -> SubwordTokenizer:
+    """The tokenizer that a sentencepiece model of ours makes; `path` is for errors."""
     try:
         tokenizer = SubwordTokenizer(data, config.normalization, config.lowercase)
     except (RuntimeError, IndexError):

@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from sightline.engines.choice import Engines
 from sightline.engines.ctranslate2 import CTranslate2Engine
 from sightline.engines.pytorch import PyTorchEngine
 from sightline.errors import SightlineError
-from sightline.folder import Tokenizers, open_files, save_config, save_model, save_tokenizers
+from sightline.folder import ModelFiles, Tokenizers, open_files, save_config, save_model, save_tokenizers
 from sightline.hypothesis import Request
 from sightline.interop import ctranslate2 as conversion
 from sightline.interop import kept
@@ -31,7 +32,7 @@ from sightline.interop.model_bin import quantise
 from sightline.models import build_model
 from sightline.performance import has_fast_avx512
 from sightline.text import EOS, CharacterTokenizer, WordTokenizer
-from tests.commands import letters, tiny
+from tests.commands import Command, letters, tiny
 from tests.engines import WORDS, both, make_folder, make_task, sentences
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -363,6 +364,67 @@ def test_settings_say_what_the_model_can_do(folders: Any) -> None:
     assert conversion.read_about(b"{}") is None
     assert json.loads(settings)["decoder_start_token"] == "<s>"
     assert stat.S_IMODE(kept.stat().st_mode) == stat.S_IMODE(kept.parent.stat().st_mode)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+@pytest.fixture
+def with_conversion(trained: Any, tmp_path: Path) -> Path:
+    """A model folder with its conversion."""
+    folder = Path(shutil.copytree(trained("transformer"), tmp_path / "model", ignore=shutil.ignore_patterns(KEPT)))
+    kept.for_ctranslate2(open_files(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.bin", cut_short),
+        ("model.bin", lambda path: path.write_bytes(b"")),
+        ("shared_vocabulary.json", lambda path: path.write_text("[]")),
+        ("shared_vocabulary.json", Path.unlink),
+    ],
+)
+def test_a_damaged_conversion_is_made_again(
+    name: str, damage: Callable[[Path], object], with_conversion: Path, command: Command
+) -> None:
+    (place,) = (with_conversion / KEPT).iterdir()
+    whole = (place / name).read_bytes()
+    damage(place / name)
+    done = command("translate", with_conversion, "--engine", "ctranslate2", stdin=b"a b\n")
+    assert (done.code, done.out, done.err) == (0, "A B\n", "")
+    assert (place / name).read_bytes() == whole
+
+
+def test_a_damaged_conversion_in_a_folder_of_others(with_conversion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made again in memory, whether or not what is damaged can go."""
+    (place,) = (with_conversion / KEPT).iterdir()
+    cut_short(place / "model.bin")
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    engine = CTranslate2Engine(open_files(with_conversion))
+    assert engine.translator.compute_type == "float32"
+    assert isinstance(engine.source, dict)
+
+
+def test_what_cannot_be_loaded_is_made_again_once(with_conversion: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the error is told: the conversion was not the cause."""
+    made: list[Path] = []
+    again = kept.made_again
+
+    def count(files: ModelFiles, damaged: Path) -> kept.Source:
+        made.append(damaged)
+        return again(files, damaged)
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr("sightline.engines.ctranslate2.made_again", count)
+    monkeypatch.setattr("ctranslate2.Translator", fail)
+    with pytest.raises(SightlineError, match="CTranslate2 cannot load the model: no room"):
+        sightline.load(with_conversion, engine="ctranslate2").translate("a b")
+    assert len(made) == 1
 
 
 def test_weights_are_not_read_through_again(trained: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from sightline.recordings import load_translations
 from sightline.scoring import score
 from sightline.training.held_out import held_out_pairs
 from tests.commands import Command, letters, tiny, write_tsv
+from tests.engines import WORDS, make_folder
 
 HELD_OUT = [Pair(*pair) for pair in letters(30, seed=7)]
 
@@ -124,6 +127,19 @@ def test_what_is_wrong_with_an_export(exported: Path, command: Command, tmp_path
     assert "not the settings of an export by Sightline" in command("translate", damaged).mistake()
     (damaged / "config.json").unlink()
     assert "config.json: no such file" in command("translate", damaged).mistake()
+
+
+@pytest.mark.parametrize("content", ["[]", '["<pad>"]', "{", '"x"', None])
+def test_a_damaged_vocabulary_of_an_export(
+    content: str | None, exported: Path, command: Command, tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(exported, tmp_path / "damaged")) / "shared_vocabulary.json"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    told = command("translate", path.parent, stdin=b"a b\n").mistake()
+    what = "not the vocabulary of this model, or damaged: export the model again" if content else "no such file"
+    assert f"{path}: {what}" in told
 
 
 def test_an_export_without_a_head(trained: Any, tmp_path: Path, command: Command) -> None:
@@ -251,22 +267,81 @@ def test_an_export_that_loses_too_much(
     trained: Any, tmp_path: Path, pairs: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Biases broken on the way: the set notices, and nothing is written; a large tolerance lets it pass."""
-    complete = tensors.complete
 
-    def damaged(*arguments: Any) -> tensors.Weights:
-        weights = complete(*arguments)
+    def damaged(weights: tensors.Weights) -> tensors.Weights:
         broken = weights["output.bias"].copy()
         broken[-6:] -= np.float32(100)
         return {**weights, "output.bias": broken}
 
-    monkeypatch.setattr(tensors, "complete", damaged)
+    convert_otherwise(damaged, monkeypatch)
     told = command(
         "export", trained("transformer"), tmp_path / "out", "--to", "ctranslate2", "--pairs", pairs
     ).mistake()
-    assert "BLEU on 30 sentences, more than the tolerance of 0.5: nothing was written" in told
+    assert "chrF on 30 sentences, more than the tolerance of 0.5: nothing was written" in told
     assert not list(tmp_path.glob("*out")) + list(tmp_path.glob("*partial*"))
     options = ("--to", "ctranslate2", "--pairs", pairs, "--tolerance", "100")
     assert command("export", trained("transformer"), tmp_path / "out", *options).code == 0
+
+
+def convert_otherwise(change: Callable[[tensors.Weights], tensors.Weights], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports get other weights than the model's."""
+    complete = tensors.complete
+    monkeypatch.setattr(tensors, "complete", lambda *arguments: change(complete(*arguments)))
+
+
+def without_source(weights: tensors.Weights) -> tensors.Weights:
+    """The decoder sees zeros in the place of the source."""
+    zeros = {name: np.zeros_like(weights[name]) for name in ("encoder.norm.weight", "encoder.norm.bias")}
+    return {**weights, **zeros}
+
+
+def test_short_terms_are_verified_by_chrf(
+    trained: Any, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no four words running, so that their BLEU is 0 with any weights."""
+    terms = write_tsv(tmp_path / "terms.tsv", [("a b", "A B"), ("c d", "C D"), ("e f g", "E F G")])
+    given = (trained("transformer"), tmp_path / "out", "--to", "ctranslate2", "--pairs", terms)
+    with monkeypatch.context() as broken:
+        convert_otherwise(without_source, broken)
+        told = command("export", *given).mistake()
+    assert re.search(r"loses \d+\.\d\d chrF on 3 sentences, more than the tolerance of 0.5: nothing was written", told)
+    assert not (tmp_path / "out").exists()
+    done = command("export", *given)
+    assert done.code == 0, done
+    assert "BLEU 0.00, the same in every resample\nchrF 100.00, the same in every resample\n" in done.out
+    for report in (done.out, (tmp_path / "out" / "README.md").read_text()):
+        assert "BLEU tells nothing of this set: the other score decides" in report
+
+
+@pytest.mark.parametrize(
+    ("pairs", "told"),
+    [
+        ([("", "")], "the held-out set has no pair with text on both sides"),
+        ([("a b", ""), ("", "A B")], "the held-out set has no pair with text on both sides"),
+        ([("a b", "§"), ("c d e f", "§ § § §")], "the model's own BLEU 0.00 and chrF 0.00 on 2 sentences cannot tell"),
+    ],
+)
+def test_sets_that_verify_nothing(
+    pairs: list[tuple[str, str]], told: str, trained: Any, tmp_path: Path, command: Command
+) -> None:
+    given = write_tsv(tmp_path / "pairs.tsv", pairs)
+    options = ("--to", "ctranslate2", "--pairs", given, "--tolerance", "100")
+    assert told in command("export", trained("transformer"), tmp_path / "out", *options).mistake()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_weak_model_is_verified_by_its_tokens(tmp_path: Path, command: Command) -> None:
+    """Untrained weights: the scores are chance, before rounding and after it, but float32 changes no token."""
+    model = make_folder(tmp_path / "model", {})
+    sources = [" ".join(WORDS[start : start + 5]) for start in range(0, 35, 2)]
+    given = write_tsv(tmp_path / "pairs.tsv", [(source, f"{source[:2]} Übung macht Meister") for source in sources])
+    options = ("--to", "ctranslate2", "--pairs", given)
+    told = command("export", model, tmp_path / "out", *options, "--quantize", "int8").mistake()
+    assert re.search(r"the export changes \d+\.\d\d% of the tokens of 18 sentences, where the model's own BLEU", told)
+    assert "more than the tolerance of 0.5: nothing was written; give better pairs" in told
+    done = command("export", model, tmp_path / "out", *options, "--tolerance", "0")
+    assert done.code == 0, done
+    assert "these scores are too low to tell a loss: tokens in common decide\n" in done.out
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))

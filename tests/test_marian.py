@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
+from safetensors.numpy import save_file
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
 import sightline
@@ -20,6 +22,7 @@ from sightline.engines.pytorch import PyTorchEngine
 from sightline.errors import SightlineError
 from sightline.folder import Tokenizers, load_folder, open_files, save_config, save_model, save_tokenizers
 from sightline.interop import huggingface, marian
+from sightline.interop import weights as tensors
 from sightline.interop.verified import export
 from sightline.models import build_model
 from sightline.readers import Pair
@@ -50,6 +53,7 @@ def make_model(path: Path, kind: str = "unigram", **model: Any) -> Path:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
+        network.output.bias[EOS] -= 3  # one that writes nothing would verify nothing
     path.mkdir()
     save_tokenizers(path, tokenizers)
     save_config(path, config)
@@ -216,32 +220,102 @@ def change(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def test_folders_that_cannot_be_imported(opus: Path, tmp_path: Path, command: Command) -> None:
+def write(name: str, content: str) -> Callable[[Path], object]:
+    """Another content for a file of the folder."""
+    return lambda folder: (folder / name).write_text(content)
+
+
+def without(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def settings(**values: Any) -> Callable[[Path], object]:
+    return lambda folder: change(folder, **values)
+
+
+def reshape(name: str, shape: tuple[int, ...]) -> Callable[[Path], object]:
+    """Another shape for one of the tensors."""
+
+    def damage(folder: Path) -> None:
+        weights = tensors.read(folder / "model.safetensors")
+        save_file({**weights, name: np.zeros(shape, np.float32)}, folder / "model.safetensors")
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (settings(normalize_before=True), "normalize_before is True; only models with False can be imported"),
+        (settings(activation_function="tanh"), "activation_function is 'tanh'"),
+        (settings(model_type="bart"), "only 'marian' can be imported"),
+        (settings(decoder_layers=3), "model.decoder.layers.2.self_attn.q_proj.weight is missing"),
+        (settings(decoder_layers=10**9), "model.decoder.layers.2.self_attn.q_proj.weight is missing"),
+        (settings(decoder_layers=2.5), "config.json: decoder_layers is 2.5; it must be a whole number above 0"),
+        (settings(d_model=32), "model.safetensors: shape of model.shared.weight is (44, 12), expected (44, 32)"),
+        (settings(d_model=None), "config.json: d_model is None; it must be a whole number above 0"),
+        (settings(vocab_size="x"), "config.json: vocab_size is 'x'; it must be a whole number above 0"),
+        (settings(vocab_size=45), "shape of model.shared.weight is (44, 12), expected (45, 12)"),
+        (settings(eos_token_id=10**6), "padding, start, end and '<unk>' must have numbers below vocab_size"),
+        (settings(pad_token_id="x"), "padding, start, end and '<unk>' must have numbers below vocab_size"),
+        (reshape("final_logits_bias", (1, 5)), "shape of final_logits_bias is (1, 5), expected (1, 44)"),
+        (reshape("model.encoder.layers.0.fc1.weight", (20, 5)), "layers.0.fc1.weight is (20, 5), expected (20, 12)"),
+        (without("model.safetensors"), "no model.safetensors"),
+        (without("config.json"), "not a MarianMT folder"),
+        (write("config.json", "{"), "config.json: not valid JSON"),
+        (write("config.json", '"x"'), "config.json: not a JSON object"),
+        (write("vocab.json", "[]"), "vocab.json: not a JSON object"),
+        (write("vocab.json", '{"<unk>": [1]}'), "vocab.json: every entry must have a whole number"),
+        (without("vocab.json"), "vocab.json: cannot read"),
+        (write("source.spm", "junk"), "source.spm: not a sentencepiece model, or a damaged one"),
+        (write("target.spm", "junk"), "target.spm: not a sentencepiece model, or a damaged one"),
+        (without("source.spm"), "source.spm: cannot read the tokenizer"),
+        (write("sightline.json", "[1]"), "sightline.json: not a JSON object"),
+    ],
+)
+def test_folders_that_cannot_be_imported(
+    damage: Callable[[Path], object], told: str, opus: Path, tmp_path: Path, command: Command
+) -> None:
     folder = Path(shutil.copytree(opus, tmp_path / "opus"))
+    damage(folder)
+    assert told in command("import", folder, tmp_path / "out").mistake()
+    assert not (tmp_path / "out").exists()
 
-    def refused() -> str:
-        return command("import", folder, tmp_path / "out").mistake()
 
-    change(folder, normalize_before=True)
-    assert "normalize_before is True; only models with False can be imported" in refused()
-    change(folder, normalize_before=False, activation_function="tanh")
-    assert "activation_function is 'tanh'" in refused()
-    change(folder, activation_function="swish", model_type="bart")
-    assert "only 'marian' can be imported" in refused()
-    change(folder, model_type="marian", decoder_layers=3)
-    assert "model.decoder.layers.2.self_attn.q_proj.weight is missing" in refused()
-    change(folder, decoder_layers=2)
+def test_a_pickle_is_not_imported(opus: Path, tmp_path: Path, command: Command) -> None:
+    folder = Path(shutil.copytree(opus, tmp_path / "opus"))
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    told = refused()
+    told = command("import", folder, tmp_path / "out").mistake()
     assert "only pytorch_model.bin, a pickle" in told
     assert "save_pretrained(NEW)" in told
-    (folder / "pytorch_model.bin").unlink()
-    assert "no model.safetensors" in refused()
-    (folder / "config.json").write_text("{")
-    assert "config.json: not valid JSON" in refused()
-    (folder / "config.json").unlink()
-    assert "not a MarianMT folder" in refused()
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage", "told"),
+    [
+        ("unigram", write("source.spm", "junk"), "source.spm: not a sentencepiece model, or a damaged one"),
+        ("unigram", without("source.spm"), "source.spm: cannot read the tokenizer"),
+        ("word", without("joint.vocab"), "joint.vocab: cannot read the tokenizer"),
+        ("unigram", write("sightline.json", "[1]"), "sightline.json: not a JSON object"),
+    ],
+)
+def test_exports_that_cannot_be_imported(
+    kind: str, damage: Callable[[Path], object], told: str, tmp_path: Path, command: Command
+) -> None:
+    huggingface.export(open_files(make_model(tmp_path / "model", kind)), tmp_path / "export")
+    damage(tmp_path / "export")
+    assert told in command("import", tmp_path / "export", tmp_path / "out").mistake()
     assert not (tmp_path / "out").exists()
+
+
+def test_an_export_with_the_tokenizer_of_another(tmp_path: Path, command: Command) -> None:
+    for kind in ("unigram", "bpe"):
+        huggingface.export(open_files(make_model(tmp_path / kind, kind)), tmp_path / f"{kind}-export")
+    shutil.copy(tmp_path / "bpe-export" / "source.spm", tmp_path / "unigram-export")
+    sizes = [open_files(tmp_path / kind).tokenizers.target.size for kind in ("bpe", "unigram")]
+    assert sizes[0] != sizes[1]
+    told = command("import", tmp_path / "unigram-export", tmp_path / "out").mistake()
+    assert f"source.spm: has {sizes[0]} entries, but vocab_size in config.json is {sizes[1]}" in told
 
 
 def test_the_command_imports(opus: Path, tmp_path: Path, command: Command) -> None:

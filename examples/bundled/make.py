@@ -197,7 +197,7 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser.add_argument("--synthetic", type=Path, action="append", default=[], help="more pairs, see synthetic.py")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
     parser.add_argument("--bundled", type=Path, default=BUNDLED, help="where the folder goes")
-    parser.add_argument("--tolerance", type=float, default=0.5, help="most BLEU that int8 may cost")
+    parser.add_argument("--tolerance", type=float, default=0.5, help="most BLEU, and most chrF, that int8 may cost")
     given = vars(parser.parse_args(arguments))
     return Job(**{**given, "synthetic": tuple(given["synthetic"]), "changes": tuple(given["changes"])})
 

@@ -38,7 +38,7 @@ from sightline.errors import SightlineError, nearest
 from sightline.folder import ModelFiles
 from sightline.hypothesis import Hypothesis, Request, SearchOptions
 from sightline.interop import ctranslate2 as conversion
-from sightline.interop.kept import for_ctranslate2, is_export
+from sightline.interop.kept import for_ctranslate2, is_export, made_again
 from sightline.interop.weights import number
 from sightline.performance import available_processors, has_fast_avx512
 from sightline.text import BOS, EOS, PAD
@@ -78,10 +78,24 @@ class CTranslate2Engine:
 
     @cached_property
     def translator(self) -> Any:
-        """CTranslate2's own; a worker for each processor, since batches side by side are faster than one in parts."""
+        """CTranslate2's own. A kept conversion that cannot be loaded is made again, once."""
+        try:
+            return self._load()
+        except SightlineError:
+            if isinstance(self.source, dict) or is_export(self.files.path):
+                raise
+            self.source = made_again(self.files, self.source)
+            return self._load()
+
+    def _load(self) -> Any:
+        """With a worker for each processor, since batches side by side are faster than one in parts."""
         import ctranslate2
 
-        memory = self.source if isinstance(self.source, dict) else _read_unless_utf8(self.source)
+        if isinstance(self.source, dict):
+            memory: dict[str, bytes] | None = self.source
+        else:
+            conversion.check_vocabularies(self.source, self.source_names, self.target_names)
+            memory = _read_unless_utf8(self.source)
         path = self.files.path.name.encode(errors="replace").decode() if memory else str(self.source)
         try:
             return ctranslate2.Translator(

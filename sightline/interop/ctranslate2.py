@@ -16,8 +16,9 @@ import numpy as np
 from sightline.architecture import ModelConfig
 from sightline.config import AlignmentConfig, RunConfig
 from sightline.efficient import unusual
-from sightline.files import make_folder, write_bytes
-from sightline.folder import ModelFiles, Tokenizers, weights_file
+from sightline.errors import SightlineError
+from sightline.files import failure, make_folder, write_bytes
+from sightline.folder import ModelFiles, weights_file
 from sightline.interop import weights as tensors
 from sightline.interop.model_bin import Variable, quantise, serialise
 from sightline.interop.shortlist import FILE as SHORTLIST
@@ -112,7 +113,8 @@ def converted(
         lists[SHORTLIST] = shortlist.text(names(files.tokenizers.source), names(files.tokenizers.target)).encode()
         about = replace(about, shortlist=hashlib.sha256(lists[SHORTLIST]).hexdigest())
     variables = quantise(make_variables(model, weights, about), quantization or "float32")
-    vocabularies = _vocabularies(files.tokenizers)
+    sides = _vocabularies(names(files.tokenizers.source), names(files.tokenizers.target))
+    vocabularies = {name: json.dumps(entries, indent=0).encode() for name, entries in sides.items()}
     return {MODEL: serialise(variables), SETTINGS: _settings(model, about), **vocabularies, **lists}
 
 
@@ -148,11 +150,24 @@ def names(tokenizer: Tokenizer) -> list[str]:
     return list(found)
 
 
-def _vocabularies(tokenizers: Tokenizers) -> dict[str, bytes]:
-    sides = {"source": names(tokenizers.source), "target": names(tokenizers.target)}
-    if sides["source"] == sides["target"]:
-        sides = {"shared": sides["source"]}
-    return {f"{side}_vocabulary.json": json.dumps(entries, indent=0).encode() for side, entries in sides.items()}
+def _vocabularies(source: list[str], target: list[str]) -> dict[str, list[str]]:
+    """The names of the entries, by the files that CTranslate2 has for them."""
+    sides = {"shared": source} if source == target else {"source": source, "target": target}
+    return {f"{side}_vocabulary.json": entries for side, entries in sides.items()}
+
+
+def check_vocabularies(folder: Path, source: list[str], target: list[str]) -> None:
+    """Refuses a converted model whose lists are not these: CTranslate2 takes them, and fails when it translates."""
+    for name, entries in _vocabularies(source, target).items():
+        path = folder / name
+        try:
+            found = json.loads(path.read_bytes())
+        except OSError as error:
+            raise SightlineError(f"{path}: {failure(error, 'read')}") from None
+        except (ValueError, RecursionError):
+            found = None
+        if found != entries:
+            raise SightlineError(f"{path}: not the vocabulary of this model, or damaged: export the model again")
 
 
 def _settings(model: ModelConfig, about: About) -> bytes:

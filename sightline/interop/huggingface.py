@@ -20,7 +20,17 @@ from sightline.files import make_folder, write_bytes, write_text
 from sightline.folder import CARD, WEIGHTS, ModelFiles, Tokenizers, save_config, save_tokenizers, weights_file
 from sightline.interop import ctranslate2, marian
 from sightline.interop import weights as tensors
-from sightline.text import BOS, EOS, PAD, UNK, SubwordTokenizer, load_tokenizer
+from sightline.text import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    SubwordTokenizer,
+    Tokenizer,
+    load_tokenizer,
+    read_subwords,
+    tokenizer_file,
+)
 from sightline.tokenizers import SPECIAL_PIECES, MarianTokenizer
 
 SETTINGS, GENERATION, OWN = "config.json", "generation_config.json", "sightline.json"
@@ -82,14 +92,15 @@ def import_marian(folder: Path, output: Path) -> RunConfig:
         raise SightlineError(f"{folder}: not a MarianMT folder: it has no {SETTINGS}")
     if (output / WEIGHTS).exists():
         raise SightlineError(f"{output}: holds a model already; choose another folder")
-    settings = _read_json(folder / SETTINGS)
+    settings = _read_object(folder / SETTINGS)
     model = marian.from_settings(settings, str(folder / SETTINGS))
     theirs = tensors.read(_find_weights(folder))
-    own = _read_json(folder / OWN) if (folder / OWN).is_file() else None
-    if own is not None:
-        config = build_config({**own, "model": model}, "transformer", str(folder / OWN))
-        tokenizers = _own_tokenizers(folder, config)
-        entries: list[int | None] = list(range(tokenizers.target.size))
+    marian.check_embedding(theirs, settings, str(folder / WEIGHTS))
+    entries: list[int | None]
+    if (folder / OWN).is_file():
+        config = build_config({**_read_object(folder / OWN), "model": model}, "transformer", str(folder / OWN))
+        tokenizers = _own_tokenizers(folder, config, settings["vocab_size"])
+        entries = list(range(settings["vocab_size"]))
     else:
         config, tokenizers, entries = _foreign(folder, settings, model)
     weights = marian.from_marian(theirs, config.model, entries, str(folder / WEIGHTS))
@@ -102,13 +113,17 @@ def import_marian(folder: Path, output: Path) -> RunConfig:
     return config
 
 
-def _read_json(path: Path) -> Any:
+def _read_object(path: Path) -> dict[str, Any]:
+    """The names and values of a JSON file."""
     try:
-        return json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes())
     except OSError as error:
         raise SightlineError(f"{path}: cannot read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise SightlineError(f"{path}: not valid JSON") from None
+    if not isinstance(values, dict):
+        raise SightlineError(f"{path}: not a JSON object of names and values: copy the file again")
+    return values
 
 
 def _find_weights(folder: Path) -> Path:
@@ -122,14 +137,17 @@ def _find_weights(folder: Path) -> Path:
     return weights
 
 
-def _own_tokenizers(folder: Path, config: RunConfig) -> Tokenizers:
-    """The tokenizer of a model that Sightline exported."""
-    text = config.text
-    if not (folder / SPM[0]).is_file():
-        joint = load_tokenizer(folder, "joint", text)
-        return Tokenizers(joint, joint)
-    model = (folder / SPM[0]).read_bytes().removesuffix(WHOLE_SENTENCES)
-    tokenizer = SubwordTokenizer(model, text.normalization, text.lowercase)
+def _own_tokenizers(folder: Path, config: RunConfig, size: int) -> Tokenizers:
+    """The tokenizer of a model that Sightline exported with so many entries."""
+    tokenizer: Tokenizer
+    path = tokenizer_file(folder, "joint", config.text)
+    if path.suffix == SubwordTokenizer.suffix:
+        path = folder / SPM[0]
+        tokenizer = read_subwords(path, _read_spm(path).removesuffix(WHOLE_SENTENCES), config.text)
+    else:
+        tokenizer = load_tokenizer(folder, "joint", config.text)
+    if tokenizer.size != size:
+        raise SightlineError(f"{path}: has {tokenizer.size:,} entries, but vocab_size in {SETTINGS} is {size:,}")
     return Tokenizers(tokenizer, tokenizer)
 
 
@@ -141,25 +159,33 @@ def _foreign(
     Ours begins with padding, unknown, start and end. Theirs has them anywhere, and often starts with padding: then our
     padding is an entry of its own that is never expected.
     """
-    vocabulary = _read_json(folder / VOCABULARY)
+    vocabulary = _read_object(folder / VOCABULARY)
+    if not all(type(number) is int for number in vocabulary.values()):
+        raise SightlineError(f"{folder / VOCABULARY}: every entry must have a whole number")
     if (folder / "target_vocab.json").is_file():
         raise SightlineError(f"{folder}: has a vocabulary for each side; only models with one can be imported")
     pieces = {number: piece for piece, number in vocabulary.items()}
-    where = f"{folder / SETTINGS}"
-    try:
-        pad, start, end = (int(settings[f"{name}_id"]) for name in ("pad_token", "decoder_start_token", "eos_token"))
-        unknown = vocabulary["<unk>"]
-    except (KeyError, TypeError, ValueError):
-        raise SightlineError(f"{where}: padding, start, end and '<unk>' must have numbers") from None
+    where, size = f"{folder / SETTINGS}", settings["vocab_size"]
+    pad, start, end = (settings.get(f"{name}_id") for name in ("pad_token", "decoder_start_token", "eos_token"))
+    unknown = vocabulary.get("<unk>")
+    if not all(type(number) is int and 0 <= number < size for number in (pad, unknown, start, end)):
+        raise SightlineError(f"{where}: padding, start, end and '<unk>' must have numbers below vocab_size, {size:,}")
     special = {PAD: None if pad == start else pad, UNK: unknown, BOS: start, EOS: end}
-    rest = [number for number in range(settings["vocab_size"]) if number not in (pad, unknown, start, end)]
+    rest = [number for number in range(size) if number not in (pad, unknown, start, end)]
     entries = [special[id] for id in range(len(special))] + rest
-    models = [_read_spm(folder / name) for name in SPM]
     names = [pieces.get(number, f"<unused{number}>") for number in rest]
-    source, target = (MarianTokenizer(names, one, "none", False) for one in models)
-    joint = models[0] == models[1]
+    source, target = (_read_marian(folder / name, names) for name in SPM)
+    joint = source.content() == target.content()
     config = build_config({"text": {"tokenizer": "marian", "joint": joint}, "model": model}, "transformer", where)
     return config, Tokenizers(source, source if joint else target), entries
+
+
+def _read_marian(path: Path, entries: list[str]) -> MarianTokenizer:
+    model = _read_spm(path)
+    try:
+        return MarianTokenizer(entries, model, "none", False)
+    except RuntimeError:
+        raise SightlineError(f"{path}: not a sentencepiece model, or a damaged one") from None
 
 
 def _read_spm(path: Path) -> bytes:

@@ -45,12 +45,22 @@ def for_ctranslate2(files: ModelFiles) -> tuple[Source, About]:
     if (place / MODEL).is_file():
         _note_weights(files.path, place, weights)
         return place, about
+    return _made(files, place), about
+
+
+def made_again(files: ModelFiles, damaged: Path) -> Source:
+    """A conversion in the place of a kept one that cannot be loaded."""
+    shutil.rmtree(damaged, ignore_errors=True)
+    return _made(files, damaged)
+
+
+def _made(files: ModelFiles, place: Path) -> Source:
     content = converted(files)
     try:
         _keep(content, place)
     except OSError:  # a folder of someone else's, or a full disk
-        return content, about
-    return place, about
+        return content
+    return place
 
 
 def _read_about(settings: Path) -> About:

@@ -8,7 +8,7 @@ Shapes: V entries of a vocabulary, d width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ from sightline.architecture import ModelConfig
 from sightline.config import RunConfig
 from sightline.efficient import unusual
 from sightline.errors import SightlineError
-from sightline.interop.weights import Array, Weights, layer_names, number, positions_needed
-from sightline.text import BOS, EOS, PAD
+from sightline.interop.weights import OTHER_CONFIG, Array, Weights, layer_names, number, positions_needed, shapes
+from sightline.text import BOS, EOS, PAD, Sizes
 
 # Ours to theirs; of several names for one function the first is written, all are read.
 ACTIVATIONS = {
@@ -27,6 +27,8 @@ ACTIVATIONS = {
     "gelu_tanh": ("gelu_pytorch_tanh", "gelu_new"),
     "silu": ("swish", "silu"),
 }
+# Of several names for the one matrix of embeddings, the first that is there counts.
+EMBEDDING = ("model.shared.weight", "model.encoder.embed_tokens.weight", "lm_head.weight")
 # A logit that no softmax sees.
 NEVER = np.float32(-1e9)
 
@@ -108,30 +110,49 @@ def to_marian(weights: Weights, config: ModelConfig) -> Weights:
 
 
 def from_marian(theirs: Weights, config: ModelConfig, entries: list[int | None], where: str) -> Weights:
-    """Our weights from theirs; `entries` has their number of each entry of our vocabulary, None for one of its own."""
+    """Our weights from theirs; `entries` has their number of each entry of our vocabulary, None for one of its own.
+
+    `check_embedding` has been called: the entries are rows of the embedding.
+    """
     order = np.argsort(halves(number(config.embedding)))
-    embedding = _get(theirs, ["model.shared.weight", "model.encoder.embed_tokens.weight", "lm_head.weight"], where)
+    _, embedding = _get(theirs, EMBEDDING, where)
     for name in ("model.decoder.embed_tokens.weight", "lm_head.weight"):
         if name in theirs and not np.array_equal(theirs[name], embedding):
             raise SightlineError(f"{where}: {name} is another matrix than the source embedding: all must be one")
-    bias = theirs.get("final_logits_bias", np.zeros((1, len(embedding)), np.float32))[0]
+    bias = theirs.get("final_logits_bias", np.zeros((1, len(embedding)), np.float32))
+    _check_shape("final_logits_bias", bias, (1, len(embedding)), where)
     rows = np.array([0 if entry is None else entry for entry in entries])
     own = np.array([entry is None for entry in entries])
     table = np.where(own[:, None], 0, embedding[rows][:, order]).astype(np.float32)
     found: Weights = dict.fromkeys(("source_embedding.weight", "target_embedding.weight", "output.weight"), table)
-    found["output.bias"] = np.where(own, NEVER, bias[rows]).astype(np.float32)
+    found["output.bias"] = np.where(own, NEVER, bias[0, rows]).astype(np.float32)
+    values = [(tensor, _get(theirs, [tensor.theirs], where)[1]) for tensor in correspondence(config)]
+    wanted = shapes(config, Sizes(len(entries), len(entries), True))
     collected: dict[str, list[Array]] = {}
-    for tensor in correspondence(config):
-        value = _get(theirs, [tensor.theirs], where).astype(np.float32)
-        collected.setdefault(tensor.ours, []).append(_reordered(value, tensor.axes, order))
+    for tensor, value in values:
+        height, *others = wanted[tensor.ours]
+        _check_shape(tensor.theirs, value, (height // tensor.parts, *others), where)
+        collected.setdefault(tensor.ours, []).append(_reordered(value.astype(np.float32), tensor.axes, order))
     return found | {name: np.concatenate(parts) for name, parts in collected.items()}
 
 
-def _get(theirs: Weights, names: list[str], where: str) -> Array:
+def check_embedding(theirs: Weights, settings: dict[str, Any], where: str) -> None:
+    """Refuses weights whose embedding is not of the size that their `config.json` tells."""
+    name, embedding = _get(theirs, EMBEDDING, where)
+    _check_shape(name, embedding, (settings["vocab_size"], settings["d_model"]), where)
+
+
+def _get(theirs: Weights, names: Sequence[str], where: str) -> tuple[str, Array]:
+    """The first of the tensors that is there, with its name."""
     for name in names:
         if name in theirs:
-            return theirs[name]
+            return name, theirs[name]
     raise SightlineError(f"{where}: {names[0]} is missing: not the weights of a MarianMT model, or not all of them")
+
+
+def _check_shape(name: str, value: Array, wanted: tuple[int, ...], where: str) -> None:
+    if value.shape != wanted:
+        raise SightlineError(f"{where}: shape of {name} is {value.shape}, expected {wanted}: {OTHER_CONFIG}")
 
 
 def _reordered(value: Array, axes: tuple[int, ...], order: Array) -> Array:
@@ -216,18 +237,23 @@ def from_settings(settings: dict[str, Any], where: str) -> dict[str, Any]:
     ours = next((name for name, theirs in ACTIVATIONS.items() if activation in theirs), None)
     if ours is None:
         raise SightlineError(f"{where}: activation_function is {activation!r}, which Sightline does not have")
-    try:
-        parts = {
-            part: {
-                "layers": settings[f"{part}_layers"],
-                "heads": settings[f"{part}_attention_heads"],
-                "feedforward": settings[f"{part}_ffn_dim"],
-            }
-            for part in ("encoder", "decoder")
-        }
-        values = {"embedding": settings["d_model"], "activation": ours, **parts}
-    except KeyError as error:
-        raise SightlineError(f"{where}: {error} is missing") from None
+    names = {"layers": "layers", "heads": "attention_heads", "feedforward": "ffn_dim"}
+    parts = {
+        part: {name: _size(settings, f"{part}_{theirs}", where) for name, theirs in names.items()}
+        for part in ("encoder", "decoder")
+    }
+    _size(settings, "vocab_size", where)
+    values = {"embedding": _size(settings, "d_model", where), "activation": ours, **parts}
     kept: tuple[str, ...] = ("dropout", "attention_dropout", "activation_dropout")
     dropout = {name: settings[name] for name in kept if name in settings}
     return {**values, **dropout, "tie": "all", "norm_position": "post", "positions": "sinusoidal"}
+
+
+def _size(settings: dict[str, Any], name: str, where: str) -> int:
+    """One of the sizes in their settings."""
+    if name not in settings:
+        raise SightlineError(f"{where}: {name!r} is missing")
+    value = settings[name]
+    if type(value) is not int or value < 1:
+        raise SightlineError(f"{where}: {name} is {value!r}; it must be a whole number above 0")
+    return value

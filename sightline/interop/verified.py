@@ -1,8 +1,13 @@
 """A verified export: model and export decode a held-out set, and the export's card tells how they compare.
 
-The rule: an export that loses more BLEU than the tolerance is not written. It is the loss seen on the whole set that
-counts, whether it is significant or not, because that is what can be promised of a set of any size; the bootstrap's
-interval and p-value are in the card for those who want to know how sure it is. A better score is no reason to fail.
+The rule: an export that loses more BLEU or chrF than the tolerance is not written. It is the loss seen on the whole set
+that counts, whether it is significant or not, because that is what can be promised of a set of any size; the
+bootstrap's interval and p-value are in the card for those who want to know how sure it is. A better score is no reason
+to fail.
+
+BLEU is 0 of translations of less than four words, and chrF decides there. A model that has hardly a word right has next
+to nothing to lose: its scores move by chance, so the share of tokens that are no longer its own is taken for the loss.
+A set without text, or without one character that the model gets right, verifies nothing, and is refused.
 """
 
 from __future__ import annotations
@@ -36,6 +41,8 @@ Decoder = Callable[[Sequence[str], Watch], list[tuple[str, list[int]]]]
 """Lines to texts and token ids; it tells of each line that is done."""
 
 TOLERANCE = 0.5
+# A model with less than these has hardly a word right. Unrelated sentences of one language get a chrF of 10 to 20.
+LEAST = {"BLEU": 1.0, "chrF": 20.0}
 KINDS = ("ctranslate2", "huggingface")
 SECOND_PASS = (
     "alignments: by a second pass, with PyTorch, since CTranslate2 tells the weights of one layer and none is chosen "
@@ -82,9 +89,49 @@ class Verification:
     notes: list[str]
 
     @property
+    def weak(self) -> bool:
+        """Whether the model's own scores are too low for a loss to show in them."""
+        return all(one.first < LEAST[one.name] for one in self.comparisons)
+
+    @property
+    def agreement(self) -> float:
+        """The share of tokens in common."""
+        return agreement(self.original.ids, self.export.ids)
+
+    @property
     def loss(self) -> float:
-        """BLEU that the export loses; below zero, it gains."""
-        return -self.comparisons[0].difference
+        """Points of BLEU or chrF that the export loses, the more of the two (below zero, it gains both).
+
+        Of a weak model: how many of a hundred tokens are not in common.
+        """
+        if self.weak:
+            return 100 * (1 - self.agreement)
+        return -self._worst.difference
+
+    @property
+    def _worst(self) -> Comparison:
+        return min(self.comparisons, key=lambda one: one.difference)
+
+    def check(self, tolerance: float, shortlisted: bool) -> None:
+        """Refuses an export that loses more than `tolerance`, and one of which the set cannot tell."""
+        count = f"{len(self.original.ids):,} sentences"
+        own = " and ".join(f"{one.name} {one.first:.2f}" for one in self.comparisons)
+        if not any(one.first for one in self.comparisons):
+            raise SightlineError(
+                f"the model's own {own} on {count} cannot tell what the export loses: nothing was written; "
+                "give longer or better pairs"
+            )
+        if self.loss <= tolerance:
+            return
+        larger = "a larger --shortlist-size " if shortlisted else ""
+        what, better = f"loses {self.loss:.2f} {self._worst.name} on {count}", ""
+        if self.weak:
+            what = f"changes {self.loss:.2f}% of the tokens of {count}, where the model's own {own} tell no loss"
+            better = "give better pairs, "
+        raise SightlineError(
+            f"the export {what}, more than the tolerance of {tolerance:g}: nothing was written; "
+            f"{better}choose another --quantize, {larger}or a larger --tolerance"
+        )
 
     def lines(self) -> list[str]:
         """For a person, one fact each."""
@@ -94,13 +141,20 @@ class Verification:
         speeds = [count / max(decoded.seconds, 1e-9) for decoded in (self.original, self.export)]
         return [
             f"compared with its model (PyTorch engine) on {count:,} held-out sentences",
-            f"identical translations: {same / count:.1%}; tokens in common: "
-            f"{agreement(self.original.ids, self.export.ids):.2%}",
+            f"identical translations: {same / count:.1%}; tokens in common: {self.agreement:.2%}",
             *map(str, self.comparisons),
+            *self._what_decides(),
             f"weights: {sizes[0]:.1f} MB before, {sizes[1]:.1f} MB now",
             f"speed where it was made: {speeds[0]:.1f} sentences a second before, {speeds[1]:.1f} now",
             *self.notes,
         ]
+
+    def _what_decides(self) -> list[str]:
+        """Said where it is not both scores."""
+        if self.weak:
+            return ["these scores are too low to tell a loss: tokens in common decide"]
+        silent = [one.name for one in self.comparisons if not one.first]
+        return [f"{name} tells nothing of this set: the other score decides" for name in silent]
 
 
 def export(
@@ -115,6 +169,8 @@ def export(
 ) -> Verification:
     """Makes `output` of the model folder `model`, verified on `pairs`; nothing is left of it when it loses too much.
 
+    It may lose `tolerance` points of BLEU and of chrF: see `Verification.loss`.
+
     `watch` is told of the sentences decoded: twice as many as there are pairs. A `shortlist`, for CTranslate2 alone, is
     what the export will search with, and is verified with it.
     """
@@ -122,6 +178,8 @@ def export(
     check_export(files, to, quantize)
     if shortlist is not None and to != "ctranslate2":
         raise SightlineError("a shortlist is for --to ctranslate2; a Hugging Face folder has no place for it")
+    if not any(pair.source.strip() and pair.target.strip() for pair in pairs):
+        raise SightlineError("the held-out set has no pair with text on both sides: give longer or better pairs")
     with _growing(output) as partial:
         if to == "ctranslate2":
             write_ctranslate2(files, partial, quantize, shortlist)
@@ -132,12 +190,7 @@ def export(
         if shortlist is not None:
             found.notes.append(shortlist_note(shortlist, files, pairs, found.original.ids))
         write_text(partial / CARD, _card(files, to, quantize, found))
-        if found.loss > tolerance:
-            larger = "a larger --shortlist-size " if shortlist else ""
-            raise SightlineError(
-                f"the export loses {found.loss:.2f} BLEU on {len(pairs):,} sentences, more than the tolerance of "
-                f"{tolerance:g}: nothing was written; choose another --quantize, {larger}or a larger --tolerance"
-            )
+        found.check(tolerance, shortlist is not None)
     return found
 
 
