@@ -215,6 +215,20 @@ def test_a_foreign_model(opus: Path, tmp_path: Path) -> None:
         assert [one.ids[:11] for one in translations] == expected
 
 
+def test_a_foreign_model_there_and_back(opus: Path, tmp_path: Path) -> None:
+    """A tokenizer for each side goes along too."""
+    huggingface.import_marian(opus, tmp_path / "model")
+    huggingface.export(open_files(tmp_path / "model"), tmp_path / "export")
+    huggingface.import_marian(tmp_path / "export", tmp_path / "again")
+    first, again = (sightline.load(tmp_path / name, engine="pytorch") for name in ("model", "again"))
+    for side in ("source", "target"):
+        ours, theirs = (getattr(one.files.tokenizers, side) for one in (first, again))
+        assert [ours.encode(line) for line in LINES] == [theirs.encode(line) for line in LINES]
+    for one, other in zip(first.translate(LINES[:4]), again.translate(LINES[:4]), strict=True):
+        assert (one.ids, one.text) == (other.ids, other.text)
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+
+
 def change(folder: Path, **values: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))

@@ -17,7 +17,16 @@ import numpy as np
 from sightline.config import RunConfig, build_config
 from sightline.errors import SightlineError
 from sightline.files import make_folder, write_bytes, write_text
-from sightline.folder import CARD, WEIGHTS, ModelFiles, Tokenizers, save_config, save_tokenizers, weights_file
+from sightline.folder import (
+    CARD,
+    WEIGHTS,
+    ModelFiles,
+    Tokenizers,
+    load_tokenizers,
+    save_config,
+    save_tokenizers,
+    weights_file,
+)
 from sightline.interop import ctranslate2, marian
 from sightline.interop import weights as tensors
 from sightline.text import (
@@ -26,8 +35,6 @@ from sightline.text import (
     PAD,
     UNK,
     SubwordTokenizer,
-    Tokenizer,
-    load_tokenizer,
     read_subwords,
     tokenizer_file,
 )
@@ -138,17 +145,17 @@ def _find_weights(folder: Path) -> Path:
 
 
 def _own_tokenizers(folder: Path, config: RunConfig, size: int) -> Tokenizers:
-    """The tokenizer of a model that Sightline exported with so many entries."""
-    tokenizer: Tokenizer
-    path = tokenizer_file(folder, "joint", config.text)
+    """The tokenizers of a model that Sightline exported with so many entries."""
+    path = tokenizer_file(folder, "joint" if config.text.joint else "target", config.text)
     if path.suffix == SubwordTokenizer.suffix:
         path = folder / SPM[0]
         tokenizer = read_subwords(path, _read_spm(path).removesuffix(WHOLE_SENTENCES), config.text)
+        found = Tokenizers(tokenizer, tokenizer)
     else:
-        tokenizer = load_tokenizer(folder, "joint", config.text)
-    if tokenizer.size != size:
-        raise SightlineError(f"{path}: has {tokenizer.size:,} entries, but vocab_size in {SETTINGS} is {size:,}")
-    return Tokenizers(tokenizer, tokenizer)
+        found = load_tokenizers(folder, config)
+    if found.target.size != size:
+        raise SightlineError(f"{path}: has {found.target.size:,} entries, but vocab_size in {SETTINGS} is {size:,}")
+    return found
 
 
 def _foreign(
