@@ -85,13 +85,15 @@ class Plan:
         if reason is not None:
             raise SightlineError(reason)
         ids = [*ids, EOS]
-        if len(ids) == 1 or not self.wishes.of_sentences:
+        if not self.wishes.of_sentences:
             return Asked(line, place, ids)
         request = self.wishes.request(line, place, tokenizers.target)
-        reason = no_room(request, self.task.options, len(ids), tokenizers.target)
-        if reason is not None:
-            raise SightlineError(reason)
-        return Asked(line, place, ids, request)
+        asked = Asked(line, place, ids, request)
+        if not asked.holds_nothing:
+            reason = no_room(request, self.task.options, len(ids), tokenizers.target)
+            if reason is not None:
+                raise SightlineError(reason)
+        return asked
 
     def told(self, asked: Sequence[Asked]) -> Task:
         """What engines are told of these lines."""
@@ -107,12 +109,18 @@ class Plan:
         """Refuses lists that have not one entry for each of so many lines."""
         self.wishes.check_count(lines, self.lists)
 
-    def nothing(self, line: str) -> Translation:
-        """The translation of a line that holds nothing; its record has the fields of the others."""
+    def begun(self, asked: Asked) -> str:
+        """What a line's translation begins with whatever comes of it: the prefix that somebody typed."""
+        tokenizer = self.tokenizers.opened(asked.line).target
+        return tokenizer.decode(list(asked.request.prefix)) if asked.request else ""
+
+    def nothing(self, asked: Asked) -> Translation:
+        """The translation of a line that holds nothing: what was typed for it. Its record has the fields of others."""
+        text = self.begun(asked)
+        tokenizer = self.tokenizers.opened(asked.line).target
         fields: dict[str, Any] = {"flags": []} if self.wishes.checks else {}
-        fields |= {"terms": []} if self.wishes.glossary else {}
-        fields |= {"required": []} if self.wishes.require or "requires" in self.lists else {}
-        return nothing(line, self.align is not False, fields)
+        fields |= self.wishes.outcomes(asked.line, asked.place, text, tokenizer)
+        return nothing(asked.line, self.align is not False, fields, text)
 
 
 def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:

@@ -142,7 +142,11 @@ class Translation:
         return values
 
 
-def nothing(source: str, align: bool, fields: dict[str, Any] | None = None) -> Translation:
-    """The translation of a line that holds nothing, or that gets none, with the `fields` that others have too."""
-    plain = Translation(source, "", 0.0, 0.0, [], [], [], True, links=[] if align else None)
+def nothing(source: str, align: bool, fields: dict[str, Any] | None = None, text: str = "") -> Translation:
+    """The translation of a line that holds nothing, or that gets none, with the `fields` that others have too.
+
+    `text` is what was typed for it: no model had a part in it, so it has no tokens.
+    """
+    sight: dict[str, Any] = {"links": [], "words": text.split()} if align else {}
+    plain = Translation(source, text, 0.0, 0.0, [], [], [], True, **sight)
     return plain.changed(**(fields or {}))

@@ -126,7 +126,8 @@ class Translator:
 
     def _shown(self, asked: Asked, plan: Plan) -> Iterator[str]:
         if asked.holds_nothing:
-            return iter(())
+            begun = plan.begun(asked)
+            return iter([begun] if begun else [])
         parts = self.engines.inside().live(asked.ids, plan.told([asked]))
         return text_parts(self.files.tokenizers.opened(asked.line).target, parts)
 
@@ -237,7 +238,7 @@ class Translator:
         if plan.wishes.checks:
             made = self._checked(made, full, plan)
         rest = iter(made)
-        done = (plan.nothing(one.line) if one.holds_nothing else next(rest) for one in every)
+        done = (plan.nothing(one) if one.holds_nothing else next(rest) for one in every)
         for one in asked:
             yield self._joined(one, plan, done) if one.parts else next(done)
 
@@ -247,7 +248,7 @@ class Translator:
 
         parts = [part for part, _ in asked.parts]
         found = [None if own is None else next(done) for _, own in asked.parts]
-        return joined(parts, found, self.files.tokenizers, plan.nothing(asked.line))
+        return joined(parts, found, self.files.tokenizers, plan.nothing(asked))
 
     def check_lines(self, lines: Sequence[str], name: str) -> None:
         """Refuses source lines that are too long, by their file and number; none is where sentences are split."""

@@ -173,14 +173,18 @@ def begun_ids(prefix: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     return ids
 
 
-def empty_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the record of a line without a word has all the same, so that all records have the same fields."""
-    wanted = {
-        "flags": ("check", "retry"),
-        "terms": ("glossary",),
-        "required": ("require", "requires"),
-    }
-    return {field: [] for field, names in wanted.items() if any(options.get(name) for name in names)}
+def empty_fields(options: Mapping[str, Any], requires: str = "") -> dict[str, Any]:
+    """What the record of a line without a translation has all the same, so that all records have the same fields.
+
+    `requires` is what the line's own entry of that list says, as a file has it.
+    """
+    fields: dict[str, Any] = {"flags": []} if options.get("check") or options.get("retry") else {}
+    fields |= {"terms": []} if options.get("glossary") else {}
+    if options.get("require") or options.get("requires"):
+        from sightline.required import missing, split
+
+        fields["required"] = missing([*(options.get("require") or ()), *split(requires)])
+    return fields
 
 
 def no_room(request: Request, options: SearchOptions, source: int, tokenizer: Tokenizer) -> str | None:

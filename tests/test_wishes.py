@@ -138,6 +138,25 @@ def test_words_that_must_be_there(translator: Translator, tmp_path: Path) -> Non
     assert [word.honoured for word in short.required or []].count(False) == 1
 
 
+def test_empty_lines_have_what_was_asked_for(translator: Translator) -> None:
+    """What must be there is missing, and what was typed for them is their text: nothing is left to a model."""
+    lines = ["a b", "", " "]
+    found = translator.translate(lines, require="G", requires=[[], ["H"], []])
+    assert [[(word.text, word.honoured) for word in one.required or []] for one in found[1:]] == [
+        [("G", False), ("H", False)],
+        [("G", False)],
+    ]
+    begun = translator.translate(lines, prefixes=["", "H G", ""], requires=[[], ["G"], []], align=False)
+    assert [(one.text, one.tokens, one.links) for one in begun[1:]] == [("H G", [], None), ("", [], None)]
+    assert [word.honoured for word in begun[1].required or []] == [True]
+    assert "".join(translator.live("", prefix="H G")) == "H G"
+    assert translator.translate("", prefix="H G").words == ["H", "G"]
+    with pytest.raises(SightlineError, match="line 2: this model's vocabulary cannot spell 'xyz'"):
+        translator.translate(lines, prefixes=["", "xyz", ""])
+    with pytest.raises(SightlineError, match="line 2: no entry for it in prefixes"):
+        list(translator.stream(iter(lines), prefixes=["A"]))
+
+
 def test_each_line_has_its_own_seed(translator: Translator) -> None:
     options: dict[str, Any] = {"strategy": "sample", "temperature": 9.0}
     alone = [texts(translator, ["a b c"], seed=seed, **options)[0] for seed in (1, 2, 3)]
