@@ -47,6 +47,8 @@ class Glossary:
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self.terms = list(terms)
+        if not self.terms:
+            raise SightlineError("glossary: no terms in it: give at least one, or no glossary")
         self._by_first: defaultdict[str, list[tuple[list[Word], Term]]] = defaultdict(list)
         for term in terms:
             pattern = words(term.source)

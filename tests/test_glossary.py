@@ -267,6 +267,8 @@ def test_a_glossary_that_is_not_there(tmp_path: Path) -> None:
         Glossary.read(tmp_path / "nowhere.tsv")
     with pytest.raises(SightlineError, match="empty"):
         Glossary([Term("car", (" ",))])
+    with pytest.raises(SightlineError, match="no terms in it: give at least one"):
+        Glossary([])
 
 
 def test_reading_words(tmp_path: Path) -> None:
