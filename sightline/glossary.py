@@ -6,7 +6,7 @@ inflected forms, of which any will do. Lines that begin with # are comments.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -103,10 +103,14 @@ class Glossary:
     def constraints(self, source: str, tokenizer: Tokenizer) -> tuple[Constraint, ...]:
         """What a translation of the sentence must have, for `Request.constraints`, in the target `tokenizer`'s ids.
 
-        A term whose translations its vocabulary cannot spell asks for nothing.
+        A term whose translations its vocabulary cannot spell asks for nothing. Different constraints may be met by the
+        same tokens, so what would do for other terms too is asked for once more for each of them.
         """
         found = [spelled(term.translations, tokenizer) for term, _ in self.find(source)]
-        return tuple(constraint for constraint in found if constraint)
+        asked = [constraint for constraint in found if constraint]
+        different = {frozenset(constraint): constraint for constraint in asked}
+        again = (wide for ids, wide in different.items() for constraint in asked if ids > {*constraint})
+        return (*asked, *again)
 
     def request(
         self, source: str, tokenizer: Tokenizer, prefix: tuple[int, ...] = (), seed: int | None = None
@@ -118,20 +122,16 @@ class Glossary:
         """For each term of the sentence, in its order, whether the translation has one of the term's translations.
 
         As whole words and in the case of the file, but a capital may begin the translation; with the target
-        `tokenizer`, in the form (such as lower case) that it gives to text. A term that the source has twice is to be
-        found twice, and so is a translation that two terms have in common.
+        `tokenizer`, in the form (such as lower case) that it gives to text. No word of the translation counts for two
+        terms: one that the source has twice is to be found twice, and so is a translation that two terms share.
         """
-        given = words(translation)
-        asked: Counter[frozenset[str]] = Counter()
-        outcomes = []
-        for term, text in self.find(source):
-            wanted = frozenset(term.translations)
-            asked[wanted] += 1
+        given, found = words(translation), self.find(source)
+        places: dict[Term, tuple[range, ...]] = {}
+        for term in dict.fromkeys(term for term, _ in found):
             forms = [tokenizer.normalise(one) if tokenizer else one for one in term.translations]
-            outcomes.append(
-                TermOutcome(term, text, occurrences(given, [words(form) for form in forms]) >= asked[wanted])
-            )
-        return outcomes
+            places[term] = _places(given, [words(form) for form in forms])
+        having = _with_a_place([places[term] for term, _ in found])
+        return [TermOutcome(term, text, number in having) for number, (term, text) in enumerate(found)]
 
 
 def _is_here(pattern: list[Word], here: list[Word]) -> bool:
@@ -164,6 +164,46 @@ def occurrences(given: list[Word], forms: list[list[Word]]) -> int:
                 count, start = count + 1, end
                 break
     return count
+
+
+def _places(given: list[Word], forms: list[list[Word]]) -> tuple[range, ...]:
+    """Where one of the forms stands in the words given: those that end first, then the shortest, come first."""
+    found = {
+        range(end - len(form), end)
+        for end in range(1, len(given) + 1)
+        for form in forms
+        if len(form) <= end and _is_form(form, given[end - len(form) : end], beginning=len(form) == end)
+    }
+    return tuple(sorted(found, key=lambda place: (place.stop, len(place))))
+
+
+def _with_a_place(places: Sequence[tuple[range, ...]]) -> set[int]:
+    """Those that get one of their places when no word is given to two: as many of them as can be.
+
+    Whoever finds a place taken has its holders move on, if they can (Kuhn's algorithm). Where places overlap without
+    being the same, it may find less than there is to be found, never more.
+    """
+    held: dict[int, range] = {}
+    owner: dict[int, int] = {}  # of a word
+    numbers: dict[tuple[range, ...], int] = {}
+    kinds = [numbers.setdefault(those, len(numbers)) for those in places]
+
+    def settle(number: int, taken: frozenset[int], seen: set[int]) -> bool:
+        seen.add(kinds[number])  # who has the same places cannot move on where this one cannot
+        for place in places[number]:
+            holders = {owner[word] for word in place if word in owner} - {number}
+            free = taken.isdisjoint(place) and all(
+                kinds[one] not in seen and settle(one, taken.union(place), seen) for one in sorted(holders)
+            )
+            if free:
+                for word in held.get(number, ()):
+                    del owner[word]
+                held[number] = place
+                owner.update(dict.fromkeys(place, number))
+                return True
+        return False
+
+    return {number for number in range(len(places)) if settle(number, frozenset(), set())}
 
 
 def _is_form(form: list[Word], here: list[Word], beginning: bool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,38 @@ def test_what_was_honoured() -> None:
     assert subject.honoured("nothing", "Auto") == []
 
 
+def test_a_word_honours_one_term() -> None:
+    subject = glossary(car=["Auto", "Wagen"], automobile="Auto", house="Haus", car_house=["Auto Haus", "Autohaus"])
+    source = "The car and the automobile."
+
+    def check(source: str, translation: str) -> list[bool]:
+        return [one.honoured for one in subject.honoured(source, translation)]
+
+    assert check(source, "Das Auto.") == [True, False]
+    assert check(source, "Das Auto und der Wagen.") == [True, True]
+    assert check("automobile and car", "Das Auto und der Wagen.") == [True, True]
+    assert check("car and car house", "Auto Haus und Auto") == [True, True]
+    assert check("car and car house", "Auto Haus") == [True, False]
+    assert check("car " * 1200, "Auto " * 1199) == [True] * 1199 + [False]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sets(st.sampled_from("ABCD"), min_size=1), min_size=1, max_size=5),
+    st.lists(st.sampled_from("ABCD"), max_size=5),
+)
+def test_as_many_terms_as_can_be_have_a_word_of_their_own(translations: list[set[str]], text: list[str]) -> None:
+    """Against all ways to give the words to the terms."""
+    terms = [Term(f"t{number}", tuple(sorted(those))) for number, those in enumerate(translations)]
+    found = Glossary(terms).honoured(" ".join(term.source for term in terms), " ".join(text))
+    spare = [*text, *[""] * len(terms)]
+    most = max(
+        sum(word in term.translations for word, term in zip(given, terms, strict=True))
+        for given in permutations(spare, len(terms))
+    )
+    assert sum(one.honoured for one in found) == most
+
+
 # Search with a glossary.
 
 
@@ -180,6 +213,14 @@ def test_terms_that_are_there_already_change_nothing(kind: str, text: str) -> No
     subject = glossary(car="voiture")
     written = write(kind, text, request=subject.request("car", tokenizer(kind)))
     assert written == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_terms_that_share_a_translation_have_one_each(kind: str) -> None:
+    subject = glossary(car=["Auto", "Wagen"], automobile="Auto")
+    source = "The car and the automobile."
+    text = write(kind, "Das Auto steht in der Garage", request=subject.request(source, tokenizer(kind)))
+    assert [one.honoured for one in subject.honoured(source, text)] == [True, True], text
 
 
 def test_terms_of_scripts_without_spaces() -> None:
