@@ -99,8 +99,11 @@ class Wishes:
         be translated one by one: how it begins, or words that must be somewhere in it."""
         return bool(self._of(self.prefixes, place, self.prefix) or self.required(place))
 
-    def request(self, line: str, place: int, tokenizer: Tokenizer) -> Request:
-        """What a line is asked for, in the target `tokenizer`'s ids; `place` is its own in the lists, from 0."""
+    def request(self, line: str, place: int, tokenizer: Tokenizer, any_case: bool = False) -> Request:
+        """What a line is asked for, in the target `tokenizer`'s ids; `place` is its own in the lists, from 0.
+
+        `any_case`: the case of its words tells nothing, see `Glossary`.
+        """
         prefix = begun_ids(self._of(self.prefixes, place, self.prefix), tokenizer)
         seed = self._of(self.seeds, place, None)
         if not self.constrains:
@@ -108,7 +111,7 @@ class Wishes:
         from sightline.required import constraints
         from sightline.wording import inside_words
 
-        terms = self.glossary.constraints(line, tokenizer) if self.glossary else ()
+        terms = self.glossary.constraints(line, tokenizer, any_case) if self.glossary else ()
         # What a term asks for already is not asked for twice.
         asked = [one for one in constraints(self.required(place), tokenizer) if one not in terms]
         every = (*terms, *asked)
@@ -118,24 +121,26 @@ class Wishes:
         """The words and phrases that the translation of the line at this place must have."""
         return (*self.require, *self._of(self.requires, place, ()))
 
-    def outcomes(self, line: str, place: int, text: str, tokenizer: Tokenizer) -> dict[str, Any]:
-        """What a translation's record says of words that had to be there."""
+    def outcomes(
+        self, line: str, place: int, text: str, tokenizer: Tokenizer, any_case: bool = False
+    ) -> dict[str, Any]:
+        """What a translation's record says of words that had to be there; arguments as for `request`."""
         found: dict[str, Any] = {}
         if self.glossary:
-            found["terms"] = self.glossary.honoured(line, text, tokenizer)
+            found["terms"] = self.glossary.honoured(line, text, tokenizer, any_case)
         if self.require or self.requires:
             from sightline.required import outcomes
 
             found["required"] = outcomes(self.required(place), text, tokenizer)
         return found
 
-    def forbidden(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
-        """What must not be written, in the target `tokenizer`'s ids."""
+    def forbidden(self, tokenizer: Tokenizer, enlarged: bool = False) -> tuple[tuple[int, ...], ...]:
+        """What must not be written, in the target `tokenizer`'s ids; `enlarged`: where it will be in capitals."""
         if not self.forbid:
             return ()
         from sightline.forbidden import forbidden_ids
 
-        return forbidden_ids(self.forbid, tokenizer)
+        return forbidden_ids(self.forbid, tokenizer, enlarged)
 
     def ranked(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str], sampled: bool) -> list[int]:
         """The places of the different candidates by minimum Bayes risk, best first.

@@ -144,6 +144,15 @@ def test_case() -> None:
     ]
 
 
+def test_case_tells_nothing_in_capitals() -> None:
+    subject = glossary(US="USA", iPhone="iPhone", us="uns")
+    assert [(term.source, text) for term, text in subject.find("GIVE US AN IPHONE", any_case=True)] == [
+        ("US", "US"),
+        ("iPhone", "IPHONE"),
+    ]
+    assert found(subject, "GIVE US AN IPHONE") == [("US", "US")]
+
+
 def test_scripts_without_spaces() -> None:
     assert found(Glossary([Term("汽车", ("car",)), Term("房子", ("house",))]), "这是我的汽车和房子。") == [
         ("汽车", "汽车"),
@@ -266,6 +275,15 @@ def test_other_words_stay_in_a_vocabulary_of_characters() -> None:
 def test_words_with_capitals_are_forbidden_as_they_are() -> None:
     text = "das haus"
     assert write("char", text, SearchOptions(beam=1, forbidden=forbidden_ids(["Haus"], tokenizer("char")))) == text
+
+
+@pytest.mark.parametrize("word", ["HAUS", "Haus", "haus", "STRASSE", "Straße"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_will_be_in_capitals_is_forbidden_in_every_case(kind: str, word: str) -> None:
+    sequences = forbidden_ids([word], tokenizer(kind), enlarged=True)
+    for text in ("Ein Haus und eine Straße", "haus straße", "HAUS STRASSE"):
+        written = write(kind, text, SearchOptions(beam=1, forbidden=sequences))
+        assert word.upper() not in {one.text for one in words(written.upper())}, written
 
 
 def test_an_empty_word_cannot_be_forbidden() -> None:
