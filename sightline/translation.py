@@ -22,11 +22,17 @@ LATER = "_later"
 @dataclass(frozen=True)
 class Flag:
     """A sign that a translation is bad: the `name` of the check that found it, `detail` for a person, and the `value`
-    that went over its threshold."""
+    that went over its threshold. On a line that is translated in parts, `sentence` is the number of the part that it is
+    about, from 1; what is copied is not counted."""
 
     name: str
     detail: str
     value: float
+    sentence: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def _none() -> Any:
@@ -133,7 +139,7 @@ class Translation:
         if self.required is not None:
             values["required"] = [asdict(one) for one in self.required]
         if self.flags is not None:
-            values["flags"] = [asdict(flag) for flag in self.flags]
+            values["flags"] = [flag.as_dict() for flag in self.flags]
         for name, attempt in (("first", self.first), ("retry", self.retry)):
             if attempt is not None:
                 values[name] = attempt.as_dict()

@@ -395,7 +395,8 @@ def test_what_was_asked_for_of_each_sentence() -> None:
     first = made("a", "X", flags=[])
     second = made("b", "Y", flags=[flag], first=made("b", "Z", flags=[flag]))
     found = joined(parts, [first, second, None], SIDES, replace(EMPTY, flags=[]))
-    assert (found.text, found.flags, found.retry) == ("X Y 7", [flag], None)
+    assert (found.text, found.flags, found.retry) == ("X Y 7", [replace(flag, sentence=2)], None)
+    assert found.as_dict()["flags"][0]["sentence"] == 2
     assert found.first is not None
     assert found.first.text == "X Z 7"
     nothing_written = joined([parts[0], parts[2]], [replace(first, text=""), None], SIDES, EMPTY)

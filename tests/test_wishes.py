@@ -157,6 +157,35 @@ def test_empty_lines_have_what_was_asked_for(translator: Translator) -> None:
         list(translator.stream(iter(lines), prefixes=["A"]))
 
 
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ([], set()),
+        (["--align"], {"source_words", "words", "alignment"}),
+        (["--glossary", "terms.tsv"], {"terms"}),
+        (["--require", "H"], {"required"}),
+        (["--require-file", "words.txt"], {"required"}),
+        (["--check"], {"flags"}),
+        (["--retry"], {"flags"}),
+        (["--n-best", 2], {"others"}),
+        (["--strategy", "sample", "--samples", 2], {"others"}),
+    ],
+)
+def test_the_fields_of_a_record(
+    options: list[Any], more: set[str], trained: Any, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/decoding/README.md tells; only of an empty line there are no others."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "terms.tsv", ["b\tH"])
+    write_lines(tmp_path / "words.txt", ["E", "F"])
+    source = write_lines(tmp_path / "in.txt", ["a b c", ""])
+    done = command("translate", trained("transformer"), source, "--json", *options)
+    assert done.code == 0, done
+    always = {"source", "text", "score", "log_prob", "tokens", "token_log_probs", "finished"}
+    full, empty = [json.loads(row).keys() - {"first", "retry"} for row in done.out.splitlines()]
+    assert (full, empty) == (always | more, always | more - {"others"})
+
+
 def test_each_line_has_its_own_seed(translator: Translator) -> None:
     options: dict[str, Any] = {"strategy": "sample", "temperature": 9.0}
     alone = [texts(translator, ["a b c"], seed=seed, **options)[0] for seed in (1, 2, 3)]
