@@ -42,7 +42,16 @@ def translate(
     ] = None,
     n_best: Annotated[int | None, of.option("Translations for each line, best first.", min=1)] = None,
     align: Annotated[bool, of.option("Add word links, source-target, after a tab.", None, "--align")] = False,
-    as_json: Annotated[bool, of.option("JSON instead of plain text, with all that is known.", None, "--json")] = False,
+    as_json: Annotated[
+        bool,
+        of.option(
+            "JSON instead of plain text: source, text, score, log_prob, tokens, token_log_probs, finished; "
+            "source_words, words, alignment with --align, others with --n-best, terms with --glossary, required with "
+            "--require, flags with --check or --retry.",
+            None,
+            "--json",
+        ),
+    ] = False,
     live: Annotated[bool, of.option("Show each translation while it is made.", None, "--live")] = False,
     strategy: of.Strategy = None,
     beam: of.Beam = None,

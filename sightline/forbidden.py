@@ -29,22 +29,30 @@ def read_words(path: Path) -> list[str]:
     return found
 
 
-def forbidden_ids(words: Iterable[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+def forbidden_ids(words: Iterable[str], tokenizer: Tokenizer, enlarged: bool = False) -> tuple[tuple[int, ...], ...]:
     """The sequences to forbid, for `SearchOptions.forbidden`, so that none of these words or phrases is written.
 
     One given in lower case is meant in any case: `cat` is also `Cat` and `CAT`. One with capitals is meant as it is.
+    With `enlarged`, for what will be written in capitals, each is meant in any case that becomes the same by that.
     """
     found: dict[tuple[int, ...], None] = {}
     for word in words:
         if not tokenizer.normalise(word):
             raise SightlineError("a forbidden word is empty: leave it out")
-        for form in _cases(word):
+        for form in _enlarged_alike(word) if enlarged else _cases(word):
             found.update(dict.fromkeys(_sequences(tokenizer.normalise(form), tokenizer)))
     return tuple(found)
 
 
 def _cases(word: str) -> list[str]:
     return [word, word[:1].upper() + word[1:], word.upper()] if word == word.lower() else [word]
+
+
+def _enlarged_alike(word: str) -> list[str]:
+    """The usual ways to write what is the same as the word when all of it is in capitals."""
+    small = word.lower()
+    spelled = (small, small.replace("ß", "ss"), small.replace("ss", "ß"))
+    return [word, *(form for one in dict.fromkeys(spelled) for form in (*_cases(one), one.title()))]
 
 
 def _sequences(word: str, tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:

@@ -6,7 +6,7 @@ inflected forms, of which any will do. Lines that begin with # are comments.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -42,11 +42,13 @@ class Glossary:
 
     A term is found as whole words, the longest first. Its case is ignored where it is not found as written: `car` is
     also `Car` and `CAR`. But a term with a capital after the first letter of a word (`US`, `iPhone`) must stand as
-    it is.
+    it is, unless the sentence is one in which case tells nothing (`any_case`): one in capitals.
     """
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self.terms = list(terms)
+        if not self.terms:
+            raise SightlineError("glossary: no terms in it: give at least one, or no glossary")
         self._by_first: defaultdict[str, list[tuple[list[Word], Term]]] = defaultdict(list)
         for term in terms:
             pattern = words(term.source)
@@ -78,14 +80,14 @@ class Glossary:
             raise SightlineError(f"{path}: no terms in it: write 'term<TAB>translation', one a line")
         return Glossary([term for _, term in terms.values()])
 
-    def find(self, source: str) -> list[tuple[Term, str]]:
+    def find(self, source: str, any_case: bool = False) -> list[tuple[Term, str]]:
         """The terms of a sentence and how they stand there, in the sentence's order; none overlaps another."""
         sentence = words(source)
         matches = []
         for start, word in enumerate(sentence):
             for order, (pattern, term) in enumerate(self._by_first.get(word.text.casefold(), ())):
                 here = sentence[start : start + len(pattern)]
-                if _is_here(pattern, here):
+                if _is_here(pattern, here, any_case):
                     exact = [one.text for one in here] == [one.text for one in pattern]
                     matches.append((-len(_joined(here)), not exact, start, order, term, here))
         matches.sort(key=lambda match: match[:4])
@@ -98,13 +100,17 @@ class Glossary:
                 kept.append((start, term, _joined(here)))
         return [(term, text) for _, term, text in sorted(kept, key=lambda match: match[0])]
 
-    def constraints(self, source: str, tokenizer: Tokenizer) -> tuple[Constraint, ...]:
+    def constraints(self, source: str, tokenizer: Tokenizer, any_case: bool = False) -> tuple[Constraint, ...]:
         """What a translation of the sentence must have, for `Request.constraints`, in the target `tokenizer`'s ids.
 
-        A term whose translations its vocabulary cannot spell asks for nothing.
+        A term whose translations its vocabulary cannot spell asks for nothing. Different constraints may be met by the
+        same tokens, so what would do for other terms too is asked for once more for each of them.
         """
-        found = [spelled(term.translations, tokenizer) for term, _ in self.find(source)]
-        return tuple(constraint for constraint in found if constraint)
+        found = [spelled(term.translations, tokenizer) for term, _ in self.find(source, any_case)]
+        asked = [constraint for constraint in found if constraint]
+        different = {frozenset(constraint): constraint for constraint in asked}
+        again = (wide for ids, wide in different.items() for constraint in asked if ids > {*constraint})
+        return (*asked, *again)
 
     def request(
         self, source: str, tokenizer: Tokenizer, prefix: tuple[int, ...] = (), seed: int | None = None
@@ -112,32 +118,30 @@ class Glossary:
         """The request for a sentence: its terms, as whole words of the target `tokenizer`, and whatever else."""
         return Request(prefix, self.constraints(source, tokenizer), seed, inside_words(tokenizer))
 
-    def honoured(self, source: str, translation: str, tokenizer: Tokenizer | None = None) -> list[TermOutcome]:
+    def honoured(
+        self, source: str, translation: str, tokenizer: Tokenizer | None = None, any_case: bool = False
+    ) -> list[TermOutcome]:
         """For each term of the sentence, in its order, whether the translation has one of the term's translations.
 
         As whole words and in the case of the file, but a capital may begin the translation; with the target
-        `tokenizer`, in the form (such as lower case) that it gives to text. A term that the source has twice is to be
-        found twice, and so is a translation that two terms have in common.
+        `tokenizer`, in the form (such as lower case) that it gives to text. No word of the translation counts for two
+        terms: one that the source has twice is to be found twice, and so is a translation that two terms share.
         """
-        given = words(translation)
-        asked: Counter[frozenset[str]] = Counter()
-        outcomes = []
-        for term, text in self.find(source):
-            wanted = frozenset(term.translations)
-            asked[wanted] += 1
+        given, found = words(translation), self.find(source, any_case)
+        places: dict[Term, tuple[range, ...]] = {}
+        for term in dict.fromkeys(term for term, _ in found):
             forms = [tokenizer.normalise(one) if tokenizer else one for one in term.translations]
-            outcomes.append(
-                TermOutcome(term, text, occurrences(given, [words(form) for form in forms]) >= asked[wanted])
-            )
-        return outcomes
+            places[term] = _places(given, [words(form) for form in forms])
+        having = _with_a_place([places[term] for term, _ in found])
+        return [TermOutcome(term, text, number in having) for number, (term, text) in enumerate(found)]
 
 
-def _is_here(pattern: list[Word], here: list[Word]) -> bool:
+def _is_here(pattern: list[Word], here: list[Word], any_case: bool) -> bool:
     """Whether a term stands here, as it is written or in another case where that may be."""
     if len(here) < len(pattern):
         return False
     for place, (one, other) in enumerate(zip(pattern, here, strict=True)):
-        strict = any(character.isupper() for character in one.text[1:])
+        strict = not any_case and any(character.isupper() for character in one.text[1:])
         same = one.text == other.text if strict else one.text.casefold() == other.text.casefold()
         if not same or (place and one.spaced != other.spaced):
             return False
@@ -162,6 +166,46 @@ def occurrences(given: list[Word], forms: list[list[Word]]) -> int:
                 count, start = count + 1, end
                 break
     return count
+
+
+def _places(given: list[Word], forms: list[list[Word]]) -> tuple[range, ...]:
+    """Where one of the forms stands in the words given: those that end first, then the shortest, come first."""
+    found = {
+        range(end - len(form), end)
+        for end in range(1, len(given) + 1)
+        for form in forms
+        if len(form) <= end and _is_form(form, given[end - len(form) : end], beginning=len(form) == end)
+    }
+    return tuple(sorted(found, key=lambda place: (place.stop, len(place))))
+
+
+def _with_a_place(places: Sequence[tuple[range, ...]]) -> set[int]:
+    """Those that get one of their places when no word is given to two: as many of them as can be.
+
+    Whoever finds a place taken has its holders move on, if they can (Kuhn's algorithm). Where places overlap without
+    being the same, it may find less than there is to be found, never more.
+    """
+    held: dict[int, range] = {}
+    owner: dict[int, int] = {}  # of a word
+    numbers: dict[tuple[range, ...], int] = {}
+    kinds = [numbers.setdefault(those, len(numbers)) for those in places]
+
+    def settle(number: int, taken: frozenset[int], seen: set[int]) -> bool:
+        seen.add(kinds[number])  # who has the same places cannot move on where this one cannot
+        for place in places[number]:
+            holders = {owner[word] for word in place if word in owner} - {number}
+            free = taken.isdisjoint(place) and all(
+                kinds[one] not in seen and settle(one, taken.union(place), seen) for one in sorted(holders)
+            )
+            if free:
+                for word in held.get(number, ()):
+                    del owner[word]
+                held[number] = place
+                owner.update(dict.fromkeys(place, number))
+                return True
+        return False
+
+    return {number for number in range(len(places)) if settle(number, frozenset(), set())}
 
 
 def _is_form(form: list[Word], here: list[Word], beginning: bool) -> bool:

@@ -25,7 +25,8 @@ LONG = 10
 @dataclass(frozen=True)
 class Asked:
     """A line that can be translated: its `place`, from 0, in the lists of wishes; its ids with their end symbol; and
-    what it alone is asked for, if anything.
+    what it alone is asked for, if anything. A sentence in capitals that is translated in small letters is in `line` as
+    the model is given it, and in `capitals` as it was; its translation will be in capitals.
 
     A line that is translated in parts has no ids; `parts` are they, each with what it is asked for, or with None if it
     is copied.
@@ -36,6 +37,7 @@ class Asked:
     ids: list[int]
     request: Request | None = None
     parts: tuple[tuple[Part, Asked | None], ...] = ()
+    capitals: str = ""
 
     @property
     def every(self) -> list[Asked]:
@@ -55,7 +57,8 @@ class Plan:
     `task` is what engines are told of all lines. `align` and `token_scores` say what a translation has at once (True),
     never (False) or when it is first looked at (None). `most` is how many tokens a line may have. `lists` are the
     names of the wishes that have an entry for each line, and `begins` is the number of the line that their first
-    entries are for. `preparation` tells how lines are cut into parts, if they are.
+    entries are for. `preparation` tells how lines are cut into parts, if they are. `enlarged` is what is forbidden
+    beside the rest where a translation will be written in capitals.
     """
 
     tokenizers: Tokenizers
@@ -67,6 +70,7 @@ class Plan:
     lists: tuple[str, ...] = ()
     begins: int = 1
     preparation: Preparation | None = None
+    enlarged: tuple[tuple[int, ...], ...] = ()
 
     def read(self, line: str, number: int) -> Asked:
         """A line by its number; what is wrong with it is an error, which does not tell where."""
@@ -79,22 +83,31 @@ class Plan:
         return Asked(line, place, [], None, tuple((part, self._read_part(part, place)) for part in parts))
 
     def _read_part(self, part: Part, place: int) -> Asked | None:
-        return None if part.told is None else self._read(part.told, place)
+        if part.told is None:
+            return None
+        return self._read(part.told, place, part.text if part.large else "")
 
-    def _read(self, line: str, place: int) -> Asked:
+    def _read(self, line: str, place: int, capitals: str = "") -> Asked:
         tokenizers = self.tokenizers.opened(line)
         ids = tokenizers.source.encode(line)
         reason = wrong_count(line, len(tokenizers.source.parts)) or too_long(ids, self.most)
         if reason is not None:
             raise SightlineError(reason)
         ids = [*ids, EOS]
-        if len(ids) == 1 or not self.wishes.of_sentences:
-            return Asked(line, place, ids)
-        request = self.wishes.request(line, place, tokenizers.target)
-        reason = no_room(request, self.task.options, len(ids), tokenizers.target)
-        if reason is not None:
-            raise SightlineError(reason)
-        return Asked(line, place, ids, request)
+        if not self.wishes.of_sentences:
+            return Asked(line, place, ids, capitals=capitals)
+        request = self.wishes.request(capitals or line, place, tokenizers.target, bool(capitals))
+        asked = Asked(line, place, ids, request, capitals=capitals)
+        if not asked.holds_nothing:
+            reason = no_room(request, self.task.options, len(ids), tokenizers.target)
+            if reason is not None:
+                raise SightlineError(reason)
+        return asked
+
+    def enlarging(self, task: Task) -> Task:
+        """The task for sentences whose translations will be written in capitals."""
+        options = replace(task.options, forbidden=(*task.options.forbidden, *self.enlarged))
+        return replace(task, options=options)
 
     def told(self, asked: Sequence[Asked]) -> Task:
         """What engines are told of these lines."""
@@ -110,12 +123,18 @@ class Plan:
         """Refuses lists that have not one entry for each of so many lines."""
         self.wishes.check_count(lines, self.lists)
 
-    def nothing(self, line: str) -> Translation:
-        """The translation of a line that holds nothing; its record has the fields of the others."""
+    def begun(self, asked: Asked) -> str:
+        """What a line's translation begins with whatever comes of it: the prefix that somebody typed."""
+        tokenizer = self.tokenizers.opened(asked.line).target
+        return tokenizer.decode(list(asked.request.prefix)) if asked.request else ""
+
+    def nothing(self, asked: Asked) -> Translation:
+        """The translation of a line that holds nothing: what was typed for it. Its record has the fields of others."""
+        text = self.begun(asked)
+        tokenizer = self.tokenizers.opened(asked.line).target
         fields: dict[str, Any] = {"flags": []} if self.wishes.checks else {}
-        fields |= {"terms": []} if self.wishes.glossary else {}
-        fields |= {"required": []} if self.wishes.require or "requires" in self.lists else {}
-        return nothing(line, self.align is not False, fields)
+        fields |= self.wishes.outcomes(asked.line, asked.place, text, tokenizer)
+        return nothing(asked.line, self.align is not False, fields, text)
 
 
 def search_options(config: RunConfig, options: dict[str, Any]) -> SearchOptions:

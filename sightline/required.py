@@ -55,6 +55,11 @@ def constraints(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Constraint,
     return tuple(found)
 
 
+def missing(texts: Iterable[str]) -> list[RequiredOutcome]:
+    """What is said of them where there is no translation."""
+    return [RequiredOutcome(text, False) for text in texts]
+
+
 def outcomes(texts: Sequence[str], translation: str, tokenizer: Tokenizer) -> list[RequiredOutcome]:
     """For each text whether the translation has it, as often as it was asked for."""
     given = words(translation)

@@ -24,11 +24,17 @@ Later = Mapping[tuple[str, ...], Callable[[int], tuple[Any, ...]]]
 @dataclass(frozen=True)
 class Flag:
     """A sign that a translation is bad: the `name` of the check that found it, `detail` for a person, and the `value`
-    that went over its threshold."""
+    that went over its threshold. On a line that is translated in parts, `sentence` is the number of the part that it is
+    about, from 1; what is copied is not counted."""
 
     name: str
     detail: str
     value: float
+    sentence: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def _none() -> Any:
@@ -139,7 +145,7 @@ class Translation:
         if self.required is not None:
             values["required"] = [asdict(one) for one in self.required]
         if self.flags is not None:
-            values["flags"] = [asdict(flag) for flag in self.flags]
+            values["flags"] = [flag.as_dict() for flag in self.flags]
         for name, attempt in (("first", self.first), ("retry", self.retry)):
             if attempt is not None:
                 values[name] = attempt.as_dict()
@@ -148,7 +154,11 @@ class Translation:
         return values
 
 
-def nothing(source: str, align: bool, fields: dict[str, Any] | None = None) -> Translation:
-    """The translation of a line that holds nothing, or that gets none, with the `fields` that others have too."""
-    plain = Translation(source, "", 0.0, 0.0, [], [], [], True, links=[] if align else None)
+def nothing(source: str, align: bool, fields: dict[str, Any] | None = None, text: str = "") -> Translation:
+    """The translation of a line that holds nothing, or that gets none, with the `fields` that others have too.
+
+    `text` is what was typed for it: no model had a part in it, so it has no tokens.
+    """
+    sight: dict[str, Any] = {"links": [], "words": text.split()} if align else {}
+    plain = Translation(source, text, 0.0, 0.0, [], [], [], True, **sight)
     return plain.changed(**(fields or {}))

@@ -126,8 +126,10 @@ class Translator:
 
     def _shown(self, asked: Asked, plan: Plan) -> Iterator[str]:
         if asked.holds_nothing:
-            return iter(())
-        parts = self.engines.inside().live(asked.ids, plan.told([asked]))
+            begun = plan.begun(asked)
+            return iter([begun] if begun else [])
+        task = plan.told([asked])
+        parts = self.engines.inside().live(asked.ids, plan.enlarging(task) if asked.capitals else task)
         return text_parts(self.files.tokenizers.opened(asked.line).target, parts)
 
     def _shown_parts(self, asked: Asked, plan: Plan) -> Iterator[str]:
@@ -171,6 +173,8 @@ class Translator:
         if not self.files.tokenizers.open:
             wishes.check_spelling(self.files.tokenizers.target)
         forbidden = wishes.forbidden(self.files.tokenizers.target)
+        folds = self.config.search.fold_capitals
+        enlarged = wishes.forbidden(self.files.tokenizers.target, enlarged=True) if folds else ()
         if forbidden:
             chosen = replace(chosen, forbidden=(*chosen.forbidden, *forbidden))
         scores = token_scores or wishes.checks or (token_scores is None and chosen.n_best > 1)
@@ -184,7 +188,8 @@ class Translator:
         lists = tuple(name for name in PER_LINE if options.get(name) is not None)
         encode = self.files.tokenizers.source.encode
         prepared = preparation(self.config, most, lambda text: len(encode(text)))
-        return Plan(self.files.tokenizers, wishes, task, most, align, token_scores, lists, preparation=prepared)
+        asking = (align, token_scores, lists)
+        return Plan(self.files.tokenizers, wishes, task, most, *asking, preparation=prepared, enlarged=enlarged)
 
     def streamed(
         self,
@@ -237,7 +242,7 @@ class Translator:
         if plan.wishes.checks:
             made = self._checked(made, full, plan)
         rest = iter(made)
-        done = (plan.nothing(one.line) if one.holds_nothing else next(rest) for one in every)
+        done = (plan.nothing(one) if one.holds_nothing else next(rest) for one in every)
         for one in asked:
             yield self._joined(one, plan, done) if one.parts else next(done)
 
@@ -247,7 +252,7 @@ class Translator:
 
         parts = [part for part, _ in asked.parts]
         found = [None if own is None else next(done) for _, own in asked.parts]
-        return joined(parts, found, self.files.tokenizers, plan.nothing(asked.line))
+        return joined(parts, found, self.files.tokenizers, plan.nothing(asked))
 
     def check_lines(self, lines: Sequence[str], name: str) -> None:
         """Refuses source lines that are too long, by their file and number; none is where sentences are split."""
@@ -289,7 +294,7 @@ class Translator:
 
     def _made(self, work: Sequence[Asked], plan: Plan, task: Task, watch: Watch) -> list[Translation]:
         """Translations of lines that hold something, in their order."""
-        found = self.engines.search([one.ids for one in work], _for_engine(task), watch)
+        found = self._searched(work, plan, _for_engine(task), watch)
         kept: list[list[Found]] = []
         for asked, hypotheses in zip(work, found, strict=True):
             every = [(self._translation(asked, hypothesis, plan.wishes), hypothesis) for hypothesis in hypotheses]
@@ -310,6 +315,17 @@ class Translator:
             best, *others = [next(rest) for _ in every]
             result.append(best.changed(others=others) if others else best)
         return result
+
+    def _searched(self, work: Sequence[Asked], plan: Plan, task: Task, watch: Watch) -> list[list[Hypothesis]]:
+        """Hypotheses of each line. What will be written in capitals is searched apart where more is forbidden to it."""
+        large = {place for place, one in enumerate(work) if one.capitals and plan.enlarged}
+        if not large:
+            return self.engines.search([one.ids for one in work], task, watch)
+        found: dict[int, list[Hypothesis]] = {}
+        for part, own in ((sorted({*range(len(work))} - large), task), (sorted(large), plan.enlarging(task))):
+            asked = replace(own, requests=tuple(task.requests[place] for place in part) if task.requests else ())
+            found.update(zip(part, self.engines.search([work[place].ids for place in part], asked, watch), strict=True))
+        return [found[place] for place in range(len(work))]
 
     def _best_seen(self, every: list[Translation], kept: Sequence[Sequence[Found]]) -> list[Translation]:
         """The translations, of which the best of each line have what checks look at: words and weights."""
@@ -353,7 +369,7 @@ class Translator:
             tokens=tokenizer.names(hypothesis.tokens),
             token_log_probs=hypothesis.token_log_probs,
             finished=hypothesis.finished,
-            **wishes.outcomes(asked.line, asked.place, text, tokenizer),
+            **wishes.outcomes(asked.capitals or asked.line, asked.place, text, tokenizer, bool(asked.capitals)),
         )
 
 

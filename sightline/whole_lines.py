@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,9 +86,13 @@ def _joined_once(
         ids += one.ids
     lists = {
         name: [item for one in translated for item in getattr(one, name) or ()]
-        for name in ("terms", "required", "flags")
+        for name in ("terms", "required")
         if getattr(empty, name) is not None
     }
+    if empty.flags is not None:
+        lists["flags"] = [
+            replace(flag, sentence=number) for number, one in enumerate(translated, 1) for flag in one.flags or ()
+        ]
     whole = empty.changed(
         text=text,
         ids=ids,

@@ -99,8 +99,11 @@ class Wishes:
         be translated one by one: how it begins, or words that must be somewhere in it."""
         return bool(self._of(self.prefixes, place, self.prefix) or self.required(place))
 
-    def request(self, line: str, place: int, tokenizer: Tokenizer) -> Request:
-        """What a line is asked for, in the target `tokenizer`'s ids; `place` is its own in the lists, from 0."""
+    def request(self, line: str, place: int, tokenizer: Tokenizer, any_case: bool = False) -> Request:
+        """What a line is asked for, in the target `tokenizer`'s ids; `place` is its own in the lists, from 0.
+
+        `any_case`: the case of its words tells nothing, see `Glossary`.
+        """
         prefix = begun_ids(self._of(self.prefixes, place, self.prefix), tokenizer)
         seed = self._of(self.seeds, place, None)
         if not self.constrains:
@@ -108,7 +111,7 @@ class Wishes:
         from sightline.required import constraints
         from sightline.wording import inside_words
 
-        terms = self.glossary.constraints(line, tokenizer) if self.glossary else ()
+        terms = self.glossary.constraints(line, tokenizer, any_case) if self.glossary else ()
         # What a term asks for already is not asked for twice.
         asked = [one for one in constraints(self.required(place), tokenizer) if one not in terms]
         every = (*terms, *asked)
@@ -118,24 +121,26 @@ class Wishes:
         """The words and phrases that the translation of the line at this place must have."""
         return (*self.require, *self._of(self.requires, place, ()))
 
-    def outcomes(self, line: str, place: int, text: str, tokenizer: Tokenizer) -> dict[str, Any]:
-        """What a translation's record says of words that had to be there."""
+    def outcomes(
+        self, line: str, place: int, text: str, tokenizer: Tokenizer, any_case: bool = False
+    ) -> dict[str, Any]:
+        """What a translation's record says of words that had to be there; arguments as for `request`."""
         found: dict[str, Any] = {}
         if self.glossary:
-            found["terms"] = self.glossary.honoured(line, text, tokenizer)
+            found["terms"] = self.glossary.honoured(line, text, tokenizer, any_case)
         if self.require or self.requires:
             from sightline.required import outcomes
 
             found["required"] = outcomes(self.required(place), text, tokenizer)
         return found
 
-    def forbidden(self, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
-        """What must not be written, in the target `tokenizer`'s ids."""
+    def forbidden(self, tokenizer: Tokenizer, enlarged: bool = False) -> tuple[tuple[int, ...], ...]:
+        """What must not be written, in the target `tokenizer`'s ids; `enlarged`: where it will be in capitals."""
         if not self.forbid:
             return ()
         from sightline.forbidden import forbidden_ids
 
-        return forbidden_ids(self.forbid, tokenizer)
+        return forbidden_ids(self.forbid, tokenizer, enlarged)
 
     def ranked(self, hypotheses: Sequence[Hypothesis], texts: Sequence[str], sampled: bool) -> list[int]:
         """The places of the different candidates by minimum Bayes risk, best first.
@@ -173,14 +178,18 @@ def begun_ids(prefix: str, tokenizer: Tokenizer) -> tuple[int, ...]:
     return ids
 
 
-def empty_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the record of a line without a word has all the same, so that all records have the same fields."""
-    wanted = {
-        "flags": ("check", "retry"),
-        "terms": ("glossary",),
-        "required": ("require", "requires"),
-    }
-    return {field: [] for field, names in wanted.items() if any(options.get(name) for name in names)}
+def empty_fields(options: Mapping[str, Any], requires: str = "") -> dict[str, Any]:
+    """What the record of a line without a translation has all the same, so that all records have the same fields.
+
+    `requires` is what the line's own entry of that list says, as a file has it.
+    """
+    fields: dict[str, Any] = {"flags": []} if options.get("check") or options.get("retry") else {}
+    fields |= {"terms": []} if options.get("glossary") else {}
+    if options.get("require") or options.get("requires"):
+        from sightline.required import missing, split
+
+        fields["required"] = missing([*(options.get("require") or ()), *split(requires)])
+    return fields
 
 
 def no_room(request: Request, options: SearchOptions, source: int, tokenizer: Tokenizer) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,15 @@ def test_case() -> None:
     ]
 
 
+def test_case_tells_nothing_in_capitals() -> None:
+    subject = glossary(US="USA", iPhone="iPhone", us="uns")
+    assert [(term.source, text) for term, text in subject.find("GIVE US AN IPHONE", any_case=True)] == [
+        ("US", "US"),
+        ("iPhone", "IPHONE"),
+    ]
+    assert found(subject, "GIVE US AN IPHONE") == [("US", "US")]
+
+
 def test_scripts_without_spaces() -> None:
     assert found(Glossary([Term("汽车", ("car",)), Term("房子", ("house",))]), "这是我的汽车和房子。") == [
         ("汽车", "汽车"),
@@ -159,6 +169,38 @@ def test_what_was_honoured() -> None:
     assert [one.honoured for one in subject.honoured("house", "haus")] == [False]
     assert [one.honoured for one in subject.honoured("house", "haus", tokenizer("char", lowercase=True))] == [True]
     assert subject.honoured("nothing", "Auto") == []
+
+
+def test_a_word_honours_one_term() -> None:
+    subject = glossary(car=["Auto", "Wagen"], automobile="Auto", house="Haus", car_house=["Auto Haus", "Autohaus"])
+    source = "The car and the automobile."
+
+    def check(source: str, translation: str) -> list[bool]:
+        return [one.honoured for one in subject.honoured(source, translation)]
+
+    assert check(source, "Das Auto.") == [True, False]
+    assert check(source, "Das Auto und der Wagen.") == [True, True]
+    assert check("automobile and car", "Das Auto und der Wagen.") == [True, True]
+    assert check("car and car house", "Auto Haus und Auto") == [True, True]
+    assert check("car and car house", "Auto Haus") == [True, False]
+    assert check("car " * 1200, "Auto " * 1199) == [True] * 1199 + [False]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sets(st.sampled_from("ABCD"), min_size=1), min_size=1, max_size=5),
+    st.lists(st.sampled_from("ABCD"), max_size=5),
+)
+def test_as_many_terms_as_can_be_have_a_word_of_their_own(translations: list[set[str]], text: list[str]) -> None:
+    """Against all ways to give the words to the terms."""
+    terms = [Term(f"t{number}", tuple(sorted(those))) for number, those in enumerate(translations)]
+    found = Glossary(terms).honoured(" ".join(term.source for term in terms), " ".join(text))
+    spare = [*text, *[""] * len(terms)]
+    most = max(
+        sum(word in term.translations for word, term in zip(given, terms, strict=True))
+        for given in permutations(spare, len(terms))
+    )
+    assert sum(one.honoured for one in found) == most
 
 
 # Search with a glossary.
@@ -180,6 +222,14 @@ def test_terms_that_are_there_already_change_nothing(kind: str, text: str) -> No
     subject = glossary(car="voiture")
     written = write(kind, text, request=subject.request("car", tokenizer(kind)))
     assert written == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_terms_that_share_a_translation_have_one_each(kind: str) -> None:
+    subject = glossary(car=["Auto", "Wagen"], automobile="Auto")
+    source = "The car and the automobile."
+    text = write(kind, "Das Auto steht in der Garage", request=subject.request(source, tokenizer(kind)))
+    assert [one.honoured for one in subject.honoured(source, text)] == [True, True], text
 
 
 def test_terms_of_scripts_without_spaces() -> None:
@@ -227,6 +277,15 @@ def test_words_with_capitals_are_forbidden_as_they_are() -> None:
     assert write("char", text, SearchOptions(beam=1, forbidden=forbidden_ids(["Haus"], tokenizer("char")))) == text
 
 
+@pytest.mark.parametrize("word", ["HAUS", "Haus", "haus", "STRASSE", "Straße"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_will_be_in_capitals_is_forbidden_in_every_case(kind: str, word: str) -> None:
+    sequences = forbidden_ids([word], tokenizer(kind), enlarged=True)
+    for text in ("Ein Haus und eine Straße", "haus straße", "HAUS STRASSE"):
+        written = write(kind, text, SearchOptions(beam=1, forbidden=sequences))
+        assert word.upper() not in {one.text for one in words(written.upper())}, written
+
+
 def test_an_empty_word_cannot_be_forbidden() -> None:
     with pytest.raises(SightlineError, match="a forbidden word is empty"):
         forbidden_ids(["a", " "], tokenizer("bpe"))
@@ -267,6 +326,8 @@ def test_a_glossary_that_is_not_there(tmp_path: Path) -> None:
         Glossary.read(tmp_path / "nowhere.tsv")
     with pytest.raises(SightlineError, match="empty"):
         Glossary([Term("car", (" ",))])
+    with pytest.raises(SightlineError, match="no terms in it: give at least one"):
+        Glossary([])
 
 
 def test_reading_words(tmp_path: Path) -> None:

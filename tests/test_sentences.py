@@ -16,12 +16,15 @@ from hypothesis import strategies as st
 import sightline
 from sightline.alignments import look
 from sightline.forced import read_alignment
+from sightline.glossary import Glossary, Term
 from sightline.sentences import Part, Preparation, copied_edges, in_capitals, sentence_spans, small
 from sightline.text import EOS
 from sightline.translation import Flag, Translation, nothing
 from sightline.translator import Translator
 from sightline.whole_lines import joined, spread
+from sightline.wording import words as words_of
 from tests.commands import Command, environment, finish, start, write_lines
+from tests.test_decoding_docs import make_model
 
 # Two paragraphs are two sentences whatever their words are, so the toy model can be asked for them.
 LINE = " a b\n\nc d e \n\n h "
@@ -238,6 +241,42 @@ def test_a_glossary_and_checks_are_the_sentences_own(splitting: Translator, tmp_
     assert found[1].flags == []
 
 
+@pytest.fixture(scope="module")
+def folding(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    """A model of random weights that knows words in small letters."""
+    place = tmp_path_factory.mktemp("folding") / "model"
+    make_model(place, ["Where are the cars from the US?", "Das Auto in New York ist von hier."] * 40)
+    translator = sightline.load(place)
+    search = translator.config.search.model_copy(update={"fold_capitals": True, "split_sentences": True})
+    config = translator.config.model_copy(update={"search": search})
+    return Translator(replace(translator.files, config=config), translator.engines)
+
+
+@pytest.mark.parametrize("options", [{}, {"retry": True}, {"glossary": Glossary([Term("where", ("Auto",))])}])
+def test_forbidden_words_are_not_written_in_capitals(folding: Translator, options: Any) -> None:
+    lines = ["WHERE ARE THE CARS? Where are they?", "The cars.", "THE CARS ARE HERE."]
+    plain = folding.translate(lines, align=False)
+    written = {word.text for line in (0, 2) for word in words_of(plain[line].text) if word.text.isupper()}
+    assert written
+    for word in sorted(written):
+        found = folding.translate(lines, forbid=[word], align=False, **options)
+        assert word not in {one.text for line in found for one in words_of(line.text)}, word
+        assert found[1].text == folding.translate(lines[1], forbid=[word], align=False, **options).text
+    assert "".join(folding.live(lines[2], forbid=["auto"])) == folding.translate(lines[2], forbid=["auto"]).text
+
+
+def test_terms_of_a_sentence_in_capitals(folding: Translator) -> None:
+    """They are found as the line has them, in any case; in another sentence of the line case counts as ever."""
+    glossary = Glossary([Term("US", ("New York",)), Term("cars", ("Auto",))])
+    found = folding.translate("THE US AND THE CARS. Give us cars.", glossary=glossary)
+    assert [(one.term.source, one.text, one.honoured) for one in found.terms or []] == [
+        ("US", "US", True),
+        ("cars", "CARS", True),
+        ("cars", "cars", True),
+    ]
+    assert "NEW YORK" in found.text
+
+
 def test_no_line_is_too_long(trained: Any, tmp_path: Path, command: Command) -> None:
     line = " ".join("abcdefgh" * 400)
     source = write_lines(tmp_path / "in.txt", [line])
@@ -356,7 +395,8 @@ def test_what_was_asked_for_of_each_sentence() -> None:
     first = made("a", "X", flags=[])
     second = made("b", "Y", flags=[flag], first=made("b", "Z", flags=[flag]))
     found = joined(parts, [first, second, None], SIDES, replace(EMPTY, flags=[]))
-    assert (found.text, found.flags, found.retry) == ("X Y 7", [flag], None)
+    assert (found.text, found.flags, found.retry) == ("X Y 7", [replace(flag, sentence=2)], None)
+    assert found.as_dict()["flags"][0]["sentence"] == 2
     assert found.first is not None
     assert found.first.text == "X Z 7"
     nothing_written = joined([parts[0], parts[2]], [replace(first, text=""), None], SIDES, EMPTY)

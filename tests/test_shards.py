@@ -20,7 +20,7 @@ from sightline.files import read_lines
 from sightline.performance import available_processors
 from sightline.sharding import inputs
 from sightline.sharding.inputs import check_counts, cut, longer_than
-from sightline.sharding.job import Job, Shard, Translated, lost
+from sightline.sharding.job import Failure, Job, Shard, Translated, lost
 from sightline.sharding.parts import Parts, Summary
 from sightline.sharding.pool import Pool, environment
 from sightline.sharding.progress import left, status
@@ -156,7 +156,8 @@ def test_forms() -> None:
     asked = {"check": True, "glossary": "terms", "require": ["x"]}
     (lost_row,) = lost(Job(Path("m"), asked, form="json"), shard_of(["a"]), "it died").output.decode().splitlines()
     found = json.loads(lost_row)
-    assert (found["flags"], found["terms"], found["required"], found["error"]) == ([], [], [], "it died")
+    assert (found["flags"], found["terms"], found["error"]) == ([], [], "it died")
+    assert found["required"] == [{"text": "x", "honoured": False}]
     rows = ShardTranslator(Job(Path("m"), form="parquet"))(shard_of(lines)).output.decode().splitlines()
     assert [json.loads(row) for row in rows] == [
         {"line": 1, "source": "a", "text": "A", "score": -1.0},
@@ -187,6 +188,31 @@ def test_what_a_shard_is_asked_for_is_read_once(tmp_path: Path, trained: Any, mo
     rows = found.output.decode().split("\n")
     assert (rows[0][:3], rows[1][:1], rows[2]) == ("H G", "F", "")
     assert [(one.line, "cannot spell 'nowhere'" in one.reason) for one in found.failures] == [(5, True)]
+
+
+def test_empty_lines_of_shards_have_what_was_asked_for(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed for them is their text and what must be there is missing, whatever becomes of the shard."""
+    monkeypatch.undo()  # a real translator
+    job = Job(trained("transformer"), {"require": ["G"], "requires": "wanted", "prefixes": "begun"}, form="json")
+    beside = {"requires": ["", "H", "A"], "prefixes": ["", "", "F"]}
+    shard = Shard(1, 3, ["a b", "", ""], [], 0, True, beside)
+    rows = [json.loads(row) for row in ShardTranslator(job)(shard).output.decode().splitlines()]
+    expected = [{"text": "G", "honoured": False}, {"text": "H", "honoured": False}]
+    assert [row["text"] for row in rows[1:]] == ["", "F"]
+    assert rows[1]["required"] == expected
+    dead = lost(job, shard, "it died")
+    assert [one.line for one in dead.failures] == [3, 5]  # of the line between them nothing is lost
+    assert json.loads(dead.output.decode().splitlines()[1])["required"] == expected
+
+
+def test_a_line_that_could_not_be_read_fails_once(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # a real translator
+    refused = [Failure(1, "no text", "")]
+    shard = Shard(1, 1, ["", "a"], refused, 0, True, {"prefixes": ["nowhere", "A"]})
+    found = ShardTranslator(Job(trained("transformer"), {"prefixes": "begun"}))(shard)
+    assert found.failures == refused
+    assert found.output.startswith(b"\nA")
+    assert [one.line for one in lost(JOB, shard, "it died").failures] == [1, 2]
 
 
 def test_a_file_that_changes_while_it_is_used_is_told_of(tmp_path: Path) -> None:

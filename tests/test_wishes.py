@@ -144,6 +144,54 @@ def test_words_that_must_be_there(translator: Translator, tmp_path: Path) -> Non
     assert [word.honoured for word in short.required or []].count(False) == 1
 
 
+def test_empty_lines_have_what_was_asked_for(translator: Translator) -> None:
+    """What must be there is missing, and what was typed for them is their text: nothing is left to a model."""
+    lines = ["a b", "", " "]
+    found = translator.translate(lines, require="G", requires=[[], ["H"], []])
+    assert [[(word.text, word.honoured) for word in one.required or []] for one in found[1:]] == [
+        [("G", False), ("H", False)],
+        [("G", False)],
+    ]
+    begun = translator.translate(lines, prefixes=["", "H G", ""], requires=[[], ["G"], []], align=False)
+    assert [(one.text, one.tokens, one.links) for one in begun[1:]] == [("H G", [], None), ("", [], None)]
+    assert [word.honoured for word in begun[1].required or []] == [True]
+    assert "".join(translator.live("", prefix="H G")) == "H G"
+    assert translator.translate("", prefix="H G").words == ["H", "G"]
+    with pytest.raises(SightlineError, match="line 2: this model's vocabulary cannot spell 'xyz'"):
+        translator.translate(lines, prefixes=["", "xyz", ""])
+    with pytest.raises(SightlineError, match="line 2: no entry for it in prefixes"):
+        list(translator.stream(iter(lines), prefixes=["A"]))
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ([], set()),
+        (["--align"], {"source_words", "words", "alignment"}),
+        (["--glossary", "terms.tsv"], {"terms"}),
+        (["--require", "H"], {"required"}),
+        (["--require-file", "words.txt"], {"required"}),
+        (["--check"], {"flags"}),
+        (["--retry"], {"flags"}),
+        (["--n-best", 2], {"others"}),
+        (["--strategy", "sample", "--samples", 2], {"others"}),
+    ],
+)
+def test_the_fields_of_a_record(
+    options: list[Any], more: set[str], trained: Any, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/decoding/README.md tells; only of an empty line there are no others."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "terms.tsv", ["b\tH"])
+    write_lines(tmp_path / "words.txt", ["E", "F"])
+    source = write_lines(tmp_path / "in.txt", ["a b c", ""])
+    done = command("translate", trained("transformer"), source, "--json", *options)
+    assert done.code == 0, done
+    always = {"source", "text", "score", "log_prob", "tokens", "token_log_probs", "finished"}
+    full, empty = [json.loads(row).keys() - {"first", "retry"} for row in done.out.splitlines()]
+    assert (full, empty) == (always | more, always | more - {"others"})
+
+
 def test_each_line_has_its_own_seed(translator: Translator) -> None:
     options: dict[str, Any] = {"strategy": "sample", "temperature": 9.0}
     alone = [texts(translator, ["a b c"], seed=seed, **options)[0] for seed in (1, 2, 3)]

@@ -48,9 +48,12 @@ class Job:
         """The options without those files."""
         return {name: value for name, value in self.options.items() if name not in PER_LINE}
 
-    def nothing(self, line: str) -> Translation:
-        """What stands for the translation of a line that has none; its record has the fields of the others."""
-        return nothing(line, self.align, empty_fields(self.options))
+    def nothing(self, shard: Shard, line: int) -> Translation:
+        """What stands for the translation of a line that has none, by its number; its record has the fields of the
+        others."""
+        place = line - shard.first
+        requires = shard.beside["requires"][place] if "requires" in shard.beside else ""
+        return nothing(shard.lines[place], self.align, empty_fields(self.options, requires))
 
     def row(self, line: int, one: Translation, failed: bool) -> str:
         """A line's translation as it stands in the output; lines are counted from 1."""
@@ -123,7 +126,7 @@ def translated(job: Job, shard: Shard, found: Sequence[Translation], failures: S
     rows = []
     for line, one in enumerate(found, shard.first):
         if line in reasons:
-            one = job.nothing(one.source).changed(error=reasons[line])
+            one = job.nothing(shard, line).changed(error=reasons[line])
         rows.append(job.row(line, one, line in reasons))
     blank = sum(not line.strip() for number, line in enumerate(shard.lines, shard.first) if number not in reasons)
     output = "".join(f"{row}\n" for row in rows).encode()
@@ -131,10 +134,16 @@ def translated(job: Job, shard: Shard, found: Sequence[Translation], failures: S
 
 
 def lost(job: Job, shard: Shard, reason: str) -> Translated:
-    """A shard whose lines all failed for the same reason; those that hold nothing have nothing to lose."""
-    found = [job.nothing(line) for line in shard.lines]
+    """A shard whose lines all failed for the same reason; those that hold nothing have nothing to lose but what was
+    typed for them."""
+    numbers = range(shard.first, shard.first + len(shard.lines))
+    found = [job.nothing(shard, number) for number in numbers]
+    refused = {failure.line for failure in shard.refused}
+    begun = shard.beside.get("prefixes") or [job.options.get("prefix") or ""] * len(shard.lines)
     failures = [
-        Failure(number, reason, shortened(line)) for number, line in enumerate(shard.lines, shard.first) if line.strip()
+        Failure(number, reason, shortened(line))
+        for number, line, typed in zip(numbers, shard.lines, begun, strict=True)
+        if number not in refused and (line.strip() or typed.strip())
     ]
     return translated(job, shard, found, failures)
 

@@ -35,13 +35,17 @@ class ShardTranslator:
         lists = {name: parse_list(name, lines, str(files[name]), shard.first) for name, lines in shard.beside.items()}
         plan = self.plan.for_lines(shard.first, lists)
         asked, failures = [], []
+        refused = {failure.line for failure in shard.refused}
         for number, line in enumerate(shard.lines, shard.first):
+            if number in refused:
+                continue
             try:
                 asked.append((number, plan.read(line, number)))
             except SightlineError as error:
                 failures.append(Failure(number, str(error), shortened(line)))
         found = dict(self._attempt(asked, plan, failures))
-        every = [found.get(number) or self.job.nothing(line) for number, line in enumerate(shard.lines, shard.first)]
+        numbers = range(shard.first, shard.first + len(shard.lines))
+        every = [found.get(number) or self.job.nothing(shard, number) for number in numbers]
         return translated(self.job, shard, every, failures)
 
     def _attempt(
