@@ -23,6 +23,7 @@ Span = tuple[int, int]
 # Where a line may have more than one sentence: some sign other than those that only part words or phrases, then space.
 _MAY_END = re.compile(r"[^\w\s,'’‘/&+-][^\w\s]*\s+\S|\n")
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PHRASE_ENDS = re.compile(r"(?<=[,;:–—)])\s+")
 _SPACE = re.compile(r"\s+")
 # Symbols before the arrows, such as ° and ©, belong to words; so do those of ASCII.
@@ -107,8 +108,10 @@ def sentence_spans(line: str, language: str) -> list[Span]:
         return [(0, len(line))]
     import sentencex
 
-    # A lone surrogate is no character to others; as many characters stand in their places.
-    found = [len(one) for one in sentencex.segment(language, _SURROGATES.sub("\ufffd", line))]
+    # A lone surrogate is no character to others, and sentencex takes every space before a full stop for a single byte;
+    # as many characters stand in their places.
+    plain = _WIDE_SPACE.sub(" ", _SURROGATES.sub("\ufffd", line))
+    found = [len(one) for one in sentencex.segment(language, plain)]
     ends, end = [0], 0
     for length in found:
         end += length

@@ -63,6 +63,7 @@ def test_sentences(language: str, line: str, expected: list[str]) -> None:
 
 @given(st.text(st.sampled_from(" ab.!?,\n\t\u3000😀❤\ufe0f1A\ud800"), max_size=60), st.integers(1, 8))
 @example(" 😀 ", 1)
+@example("A\u3000.\t1a\n??11?\u3000\tA", 5)
 @settings(deadline=None)
 def test_nothing_is_lost(line: str, most: int) -> None:
     """The parts and the white space before them are the line, and no part is longer than the model takes."""

@@ -21,12 +21,12 @@ def row(value: float, greedy: float, beam: float, speed: float, share: float) ->
 
 def test_the_rule() -> None:
     whole = row(0, 30.0, 31.0, 1.0, 1.0)
-    fast = row(10, 29.9, 31.5, 1.50, 0.90)
+    fast = row(10, 29.8, 31.5, 1.50, 0.90)
     assert chosen([fast], whole) == 10
     # Nearly as fast and with more of the tokens; then with more still, but too slow.
-    close, slow = row(20, 30.0, 31.0, 1.44, 0.95), row(40, 30.0, 31.0, 1.42, 0.99)
+    close, slow = row(20, 30.0, 31.0, 1.46, 0.95), row(40, 30.0, 31.0, 1.45, 0.99)
     assert chosen([fast, close, slow], whole) == 20
-    assert chosen([row(5, 29.89, 31.0, 1.6, 0.99), close, slow], whole) == 40
+    assert chosen([row(5, 29.79, 31.0, 1.6, 0.99), close, slow], whole) == 40
     assert chosen([row(5, 31.0, 30.0, 1.6, 0.99)], whole) is None
 
 

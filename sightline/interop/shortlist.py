@@ -22,13 +22,13 @@ from sightline.tokenizers import BOS, EOS, PAD, UNK
 FILE = "vmap.txt"
 """The name that CTranslate2 gives it."""
 
-SIZE = 50
+SIZE = 10
 """Most target tokens that a source token brings."""
 
 FREQUENT = 512
 """Target tokens that are always there, the most frequent ones."""
 
-LEAST = 0.05
+LEAST = 0.02
 """A token is brought as long as it has this part of an even share of the probability, 1 / size."""
 
 RARE = 5  # a source token seen less often may also stay as it is: a name, a number, a byte
