@@ -239,14 +239,15 @@ class CTranslate2Engine:
 
     def _read(self, result: Any, first: list[float] | None) -> list[Found]:
         """A result's hypotheses; `first` is the right first row of their attention, where it is not as it came."""
+        # CTranslate2 makes Python's lists of its own anew whenever one looks.
+        hypotheses, scores, attention, ids_of = result.hypotheses, result.scores, result.attention, self.target_ids
         found = []
-        scores = result.scores or [math.nan] * len(result.hypotheses)
-        for place, (tokens, score) in enumerate(zip(result.hypotheses, scores, strict=True)):
-            rows = result.attention[place] if result.attention else None
+        for place, tokens in enumerate(hypotheses):
+            rows = attention[place] if attention else None
             if rows is not None and first is not None:
                 rows = [first, *rows[1:]]
-            ids = [self.target_ids[name] for name in tokens]
-            hypothesis = Found(ids, score, rows)
+            ids = [ids_of[name] for name in tokens]
+            hypothesis = Found(ids, scores[place] if scores else math.nan, rows)
             # Padding stands where nothing was allowed any more.
             found.append(hypothesis.cut(ids.index(PAD)) if PAD in ids else hypothesis)
         return found

@@ -37,16 +37,16 @@ class Found:
 
     def hypothesis(self, options: SearchOptions) -> Hypothesis:
         """The same as our searches give it, without log-probabilities of tokens."""
+        divisor, finished = penalty(len(self.ids), options), self.finished
         # Of GNMT's penalty CTranslate2 knows nothing: it gives the sum.
-        divided = options.length_penalty == "average"
-        total = self.score * (penalty(len(self.ids), options) if divided else 1.0)
+        total = self.score * divisor if options.length_penalty == "average" else self.score
         return Hypothesis(
-            tokens=self.ids[:-1] if self.finished else self.ids,
-            score=total / penalty(len(self.ids), options),
+            tokens=self.ids[:-1] if finished else self.ids,
+            score=total / divisor,
             log_prob=total,
             token_log_probs=[],
             weights=None if self.attention is None else np.array(self.attention, dtype=np.float32),
-            finished=self.finished,
+            finished=finished,
         )
 
 
