@@ -35,7 +35,7 @@ def export(
     shortlist_source: Annotated[Path | None, typer.Option(help="The same in two files: the source side.")] = None,
     shortlist_target: Annotated[Path | None, typer.Option(help="And the target side.")] = None,
     shortlist_size: Annotated[
-        int | None, typer.Option(min=1, help="Most target tokens that a source token brings (10).")
+        int | None, typer.Option(min=1, help="Most target tokens that a source token brings (20).")
     ] = None,
 ) -> None:
     """Export a model, and verify it: both translate a held-out set, and the export's card tells how they compare.

@@ -22,7 +22,7 @@ from sightline.tokenizers import BOS, EOS, PAD, UNK
 FILE = "vmap.txt"
 """The name that CTranslate2 gives it."""
 
-SIZE = 10
+SIZE = 20
 """Most target tokens that a source token brings."""
 
 FREQUENT = 512
