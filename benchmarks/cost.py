@@ -35,6 +35,7 @@ from sightline.attention.linear import CHUNK, EluFeatures, LinearAttention
 from sightline.attention.lsh import LshAttention, Settings, buckets_for, factors
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.encoders import ConvolutionalEncoder, RecurrentEncoder
+from sightline.products import by_onednn
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = tuple(2**power for power in range(6, 14))
@@ -67,8 +68,11 @@ def make(kind: str, width: int, heads: int, hashed: Settings = HASHED) -> Callab
 
 
 def counted(layer: Callable[[Tensor], Tensor], length: int, width: int) -> int:
-    """Multiply-adds of a forward pass, by torch's counter; its fused kernel is taken apart for it."""
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    """Multiply-adds of a forward pass, by torch's counter; its fused kernel is taken apart for it.
+
+    The counter does not know oneDNN's products, so torch's own stand in for them.
+    """
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), by_onednn(False), FlopCounterMode(display=False) as counter:
         layer(torch.randn(1, length, width))
     return int(counter.get_total_flops()) // 2
 

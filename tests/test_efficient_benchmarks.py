@@ -10,6 +10,7 @@ import torch
 from benchmarks import cost, duplication, long_inputs, t2r
 from sightline.attention.lsh import Settings
 from sightline.plot import growth_figure
+from sightline.products import by_onednn
 
 
 @pytest.mark.parametrize("kind", cost.KINDS)
@@ -19,6 +20,14 @@ def test_multiply_adds_are_those_of_the_formula(kind: str, length: int, width: i
     hashed = Settings(rounds=2, chunk=16)
     layer = cost.make(kind, width, heads, hashed)
     assert cost.counted(layer, length, width) == cost.expected(kind, length, width, heads, hashed)
+
+
+@pytest.mark.parametrize("kind", cost.KINDS)
+def test_products_of_any_library_are_counted(kind: str) -> None:
+    """Sizes from which on oneDNN multiplies, as it does on some processors."""
+    layer = cost.make(kind, 256, 4)
+    with by_onednn(hasattr(torch.ops.mkldnn, "_linear_pointwise")):
+        assert cost.counted(layer, 64, 256) == cost.expected(kind, 64, 256, 4)
 
 
 def test_what_grows_how() -> None:
