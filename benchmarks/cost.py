@@ -5,8 +5,9 @@
 A layer is what reads a whole sequence once: a recurrent network, a convolution, or the self-attention of a Transformer
 with its projections, full, hashed or linear; the feed-forward layer, which all Transformers share, is left out. The
 multiply-adds are those of matrix products, as torch counts them, and a closed form stands beside each; a test holds
-both equal. Seconds are the median of a forward and backward pass over one sequence.
-With the lengths as they are, 64 to 8,192, it takes about 10 minutes on one processor. Results go to
+both equal. Seconds are the median of a forward and backward pass over one sequence, with memory kept from one to the
+next, as in training.
+With the lengths as they are, 64 to 8,192, it takes 3 to 10 minutes on one processor. Results go to
 `benchmarks/results/cost.json`, the figure beside it.
 Letters: n positions, d width, H heads, k the filter's positions, m a chunk, r rounds, b buckets.
 """
@@ -35,6 +36,7 @@ from sightline.attention.linear import CHUNK, EluFeatures, LinearAttention
 from sightline.attention.lsh import LshAttention, Settings, buckets_for, factors
 from sightline.attention.multihead import MultiHeadAttention
 from sightline.encoders import ConvolutionalEncoder, RecurrentEncoder
+from sightline.performance import tune_allocator
 from sightline.products import by_onednn
 
 RESULTS = Path(__file__).parent / "results"
@@ -154,6 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(given)
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
+    tune_allocator()
     found = measure([int(each) for each in options.lengths.split(",")], options.width, options.heads, options.repeats)
     result = {
         "command": ["python", "benchmarks/cost.py", *without_paths(given)],

@@ -1,11 +1,11 @@
 """T2R: decoding speed and BLEU of a Transformer before and after its decoder was made recurrent.
 
-    python benchmarks/t2r.py [--minutes 12] [--model FOLDER] [--pairs FILE] [--test FILE] [--runs DIR] [--threads 2]
+    python benchmarks/t2r.py [--minutes 8] [--model FOLDER] [--pairs FILE] [--test FILE] [--runs DIR] [--threads 2]
 
 A Transformer is trained on the bundled corpus (or taken from --model), then converted twice, its self-attention alone
 and its attention to the source too, each for a third of those minutes. All are scored on the test pairs with beam 5 by
 `sightline evaluate`. The speed of a step is measured apart from the text, with sentences that go on up to given
-lengths: a cache makes later steps slower, sums do not. With 12 minutes it takes about 25 on two processors.
+lengths: a cache makes later steps slower, sums do not. With 8 minutes it takes about 16 on two processors.
 Results go to `benchmarks/results/t2r.json`, with a figure beside it.
 Shapes: B sentences.
 """
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from sightline.data import bundled
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--model", type=Path, help="a trained Transformer; else one is trained")
     parser.add_argument("--pairs", type=Path, default=bundled("train"), help="to train and convert on")
     parser.add_argument("--test", type=Path, default=bundled("test"))
