@@ -10,7 +10,9 @@ of all threads together, the least of the rounds, so that other work on the mach
 The rule for a number looks at the validation part alone. Of its values those will do whose lists have at least `SHARE`
 of the tokens that the model writes without one; of these the one with the shortest lists. Neither BLEU nor time has a
 say: what a shortlist does to them on a thousand sentences is within what any change does. The defaults in
-`sightline.interop.shortlist` are what the rule gives. With them, test2016 is translated too; it had no say.
+`sightline.interop.shortlist` are what the rule gives. With them, test2016 is translated too. It is no held-out test of
+them: `SHARE` was set when several bounds had been tried, and after shorter lists (98.3%) had lost 0.3 BLEU there with a
+beam of 5.
 
 Results go to `benchmarks/results/shortlist.json`, and from there into `docs/decoding/shortlist.md`.
 """
@@ -164,7 +166,7 @@ def told(record: Mapping[str, Any]) -> str:
         f"{before[key]['bleu']:.2f}"
         for key, how in (("beam 1", "greedily"), ("beam 5", "with a beam of 5"))
     ]
-    after = f"On test2016, which had no say, the defaults were {found[0]}; {found[1]}."
+    after = f"On test2016, which was looked at when the 98.5% were set, the defaults were {found[0]}; {found[1]}."
     return "\n".join([*lines, "", after, "", "```", record["report"], "```", ""])
 
 
