@@ -46,7 +46,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -54,7 +54,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.mechanisms import running
 from benchmarks.mechanisms.entries import Values, sized
 from benchmarks.mechanisms.material import divide, read_pairs, spaced, spread
-from benchmarks.mechanisms.records import Result, fill, made_otherwise, read_record
+from benchmarks.mechanisms.records import Result, divided, fill, made_otherwise, told_budget, write_page
 from benchmarks.readme_tables import paragraph, table
 from sightline.config import TextConfig, assignment, merge
 from sightline.files import write_text
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return 0 if options.tables else train(chosen, options)
     finally:  # also when a run is broken off: what is recorded is worth a look
-        write_tables(options.results)
+        write_page(options.results, tables)
 
 
 # Words
@@ -252,9 +252,7 @@ def train(chosen: Sequence[str], options: argparse.Namespace) -> int:
     """Trains, measures and records arm after arm; 1 if one failed."""
     minutes = options.minutes if options.updates is None else None
     budget = running.Budget(options.pairs, options.held_out, minutes, options.updates, options.threads)
-    changes: Values = {}
-    for setting in options.set:
-        changes = merge(changes, assignment(setting))
+    changes: Values = reduce(merge, map(assignment, options.set), {})
     configs = {name: merge(ARMS[name], changes) for name in chosen}
     more = {"tested": options.tested, "beam": options.beam}
     run = running.commands(options.threads)
@@ -312,16 +310,9 @@ def told(result: Result) -> str:
 # The tables
 
 
-def write_tables(path: Path) -> None:
-    """Writes the tables beside the record, if there is one."""
-    if everything := read_record(path):
-        write_text(path.with_suffix(".md"), tables(everything))
-
-
 def tables(record: Mapping[str, Result]) -> str:
     """A table of each test, from the record alone."""
-    done = {name: result for name, result in record.items() if "failed" not in result}
-    failed = [f"`{name}` failed: {result['failed']}" for name, result in record.items() if "failed" in result]
+    done, failed = divided(record)
     parts = ["# Copying"]
     if done:
         parts.append(paragraph(about(next(iter(done.values())))))
@@ -338,11 +329,9 @@ def tables(record: Mapping[str, Result]) -> str:
 
 def about(result: Result) -> str:
     """How the arms were made, and what stands in the columns."""
-    minutes, updates = result["minutes"], result["max_updates"]
-    budget = f"{minutes:g} minutes" if updates is None else f"{updates:,} updates"
     return (
-        f"{result['pairs']:,} pairs of Tatoeba, English to German, {budget} of training for each arm on "
-        f"{result['threads']} thread{'s' * (result['threads'] != 1)} ({result['machine']['cpu']}), one seed, beam "
+        f"{result['pairs']:,} pairs of Tatoeba, English to German, {told_budget(result)} "
+        f"({result['machine']['cpu']}), one seed, beam "
         f"{result['beam']}. Percentages: of the words that are to be copied those that the output has, by kinds; of "
         "its words outside the vocabulary those that stand in the source (precision); of all its words `<unk>`. "
         "With one seed a small difference may be luck. `benchmarks/copying.py` says at its top what counts as what; "

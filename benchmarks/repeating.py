@@ -52,12 +52,11 @@ from benchmarks.failures import flagged
 from benchmarks.mechanisms import repetition, running
 from benchmarks.mechanisms.entries import Values, read_atlas
 from benchmarks.mechanisms.material import read_pairs, spread
-from benchmarks.mechanisms.records import Result, fill, read_record
+from benchmarks.mechanisms.records import Result, fill, write_page
 from benchmarks.mechanisms.repeating_page import page
 from sightline import metrics
 from sightline.config import assignment, merge
 from sightline.failures import Expectations
-from sightline.files import write_text
 from sightline.readers import Pair
 from sightline.translation import Translation
 from sightline.translator import Translator, load
@@ -131,8 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pages = read_atlas().arms
     wanted = {name: settings(name, pages, options.set, budget) for name in ARMS if name in chosen}
     code = run_all(wanted, options, budget)
-    if found := read_record(options.results):
-        write_text(options.results.with_suffix(".md"), page(found))
+    write_page(options.results, page)
     return code
 
 

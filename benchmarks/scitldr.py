@@ -36,6 +36,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -43,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.copying import MISSING, cut, figure, is_word, percentage
 from benchmarks.mechanisms import running
 from benchmarks.mechanisms.entries import Values, sized
-from benchmarks.mechanisms.records import Result, fill, made_otherwise, read_record
+from benchmarks.mechanisms.records import Result, divided, fill, made_otherwise, told_budget, write_page
 from benchmarks.readme_tables import paragraph, table
 from sightline.config import assignment, merge
 from sightline.files import write_text
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return 0 if options.tables else train(chosen, options)
     finally:  # also when a run is broken off: what is recorded is worth a look
-        write_tables(options.results)
+        write_page(options.results, tables)
 
 
 # The data
@@ -170,9 +171,7 @@ def train(chosen: Sequence[str], options: argparse.Namespace) -> int:
     papers = {part: read(options.data / name) for part, name in FILES.items()}
     papers["test"] = papers["test"][: options.tested]
     text = make_text(papers, options.runs)
-    changes: Values = {}
-    for setting in options.set:
-        changes = merge(changes, assignment(setting))
+    changes: Values = reduce(merge, map(assignment, options.set), {})
     configs = {name: merge(ARMS[name], changes) if ARMS[name] else {} for name in chosen}
     minutes = options.minutes if options.updates is None else None
     counts = (len(papers["train"]), len(papers["valid"]))
@@ -246,16 +245,9 @@ def told(result: Result) -> str:
 # The table
 
 
-def write_tables(path: Path) -> None:
-    """Writes the table beside the record, if there is one."""
-    if everything := read_record(path):
-        write_text(path.with_suffix(".md"), tables(everything))
-
-
 def tables(record: Mapping[str, Result]) -> str:
     """What was measured, and what others published of other data, apart from it."""
-    done = {name: result for name, result in record.items() if "failed" not in result}
-    failed = [f"`{name}` failed: {result['failed']}" for name, result in record.items() if "failed" in result]
+    done, failed = divided(record)
     parts = ["# SciTLDR, abstracts only"]
     if done:
         heads = ["arm", "ROUGE-1", "ROUGE-2", "ROUGE-L", "words", "copied, %", "`<unk>`, %", "updates", "best at"]
@@ -275,11 +267,9 @@ def tables(record: Mapping[str, Result]) -> str:
 
 def about(result: Result) -> str:
     """How the arms were made."""
-    minutes, updates = result["minutes"], result["max_updates"]
-    budget = f"{minutes:g} minutes" if updates is None else f"{updates:,} updates"
     return (
-        f"{result['pairs']:,} papers to train on, {budget} for each arm on {result['threads']} "
-        f"thread{'s' * (result['threads'] != 1)} ({result['machine']['cpu']}), one seed, nothing pre-trained; "
+        f"{result['pairs']:,} papers to train on, {told_budget(result)} "
+        f"({result['machine']['cpu']}), one seed, nothing pre-trained; "
         f"{result['papers']:,} papers of the test (`{result['rouge']['signature']}`). So few pairs are soon known by "
         "heart: the state with the lowest loss on validation is kept, which was reached after the updates of the last "
         "column. `lead` is the abstract's first sentence. With one seed a small difference may be luck. "

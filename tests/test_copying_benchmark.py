@@ -150,11 +150,11 @@ def test_tables_from_a_record() -> None:
     assert "| `bahdanau-copynet` | 12.3 | 45.0 | 60.0 | 50.0 | – | 25.0 | 98.0 | 1,234 | 3.0 |" in text
     assert text.count("1,200 sentences") == 2
     assert "5 minutes of training for each arm on 2 threads (abacus)" in text.replace("\n", " ")
-    assert text.endswith("`transformer-copynet` failed: no electricity\n")
+    assert text.endswith("`transformer-copynet` failed: no electricity.\n")
     assert "other settings" not in text
     changed = {**record, "bahdanau-copynet": {**record["bahdanau-copynet"], "threads": 1}}
     assert "as the record tells: `bahdanau-copynet`." in copying.tables(changed)
-    assert copying.tables({"a": {"failed": "x"}}) == "# Copying\n\n`a` failed: x\n"
+    assert copying.tables({"a": {"failed": "x"}}) == "# Copying\n\n`a` failed: x.\n"
 
 
 # ---- a run ----

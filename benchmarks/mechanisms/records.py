@@ -47,6 +47,25 @@ def made_otherwise(results: Mapping[str, Result], alike: Sequence[str]) -> list[
     return [f"With other settings than the first, as the record tells: {', '.join(f'`{name}`' for name in others)}."]
 
 
+def divided(record: Mapping[str, Result]) -> tuple[dict[str, Result], list[str]]:
+    """The arms that came to their end, and a line on each that did not."""
+    done = {name: result for name, result in record.items() if "failed" not in result}
+    return done, [f"`{name}` failed: {result['failed']}." for name, result in record.items() if name not in done]
+
+
+def told_budget(result: Result) -> str:
+    """How long an arm was trained, and on how many threads."""
+    minutes, updates, threads = result["minutes"], result["max_updates"], result["threads"]
+    long = f"{minutes:g} minutes" if updates is None else f"{updates:,} updates"
+    return f"{long} of training for each arm on {threads} thread{'s' * (threads != 1)}"
+
+
+def write_page(path: Path, page: Callable[[Mapping[str, Result]], str]) -> None:
+    """Writes what a page says of the record beside it, if there is a record."""
+    if everything := read_record(path):
+        write_text(path.with_suffix(".md"), page(everything))
+
+
 def fill(
     path: Path,
     wanted: Mapping[str, Result],

@@ -11,6 +11,7 @@ import yaml
 
 from benchmarks.mechanisms.entries import Atlas, Measured, Page, Row
 from benchmarks.mechanisms.material import SHOWN
+from benchmarks.mechanisms.records import told_budget
 from benchmarks.readme_tables import paragraph, table
 
 MAPS = "heat-maps"
@@ -107,11 +108,7 @@ def _trained(page: Page, arm: str, twin: str, record: Mapping[str, Any]) -> list
     keys = [key for key in HEADS if any(_number(one, key) is not None for one in (found, other))]
     rows = [["**with it**", found], [f"twin: {page.lacks}", other]]
     cells = [[name, *(_told(one, key) for key in keys)] for name, one in rows]
-    budget = f"{found['minutes']:g} minutes" if found["max_updates"] is None else f"{found['max_updates']:,} updates"
-    text = (
-        f"{found['pairs']:,} pairs of Tatoeba, English to German, {budget} of training for each arm on "
-        f"{found['threads']} thread{'s' * (found['threads'] != 1)}, one seed"
-    )
+    text = f"{found['pairs']:,} pairs of Tatoeba, English to German, {told_budget(found)}, one seed"
     if "bleu" in found:
         text += f"; {found['sentences']:,} held-out sentences, beam 5 (`{found['bleu']['signature']}`)"
     text += ". With one seed a small difference may be luck. " + " ".join(ABOUT[key] for key in keys if key in ABOUT)

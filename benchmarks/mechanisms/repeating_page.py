@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.mechanisms.records import Result
+from benchmarks.mechanisms.records import Result, divided, told_budget
 from benchmarks.mechanisms.repetition import SIZES
 from benchmarks.readme_tables import paragraph, table
 
@@ -45,7 +45,7 @@ ABOUT = (
 
 def page(record: Mapping[str, Result]) -> str:
     """All lengths, the long ones, and length by length; an arm that failed is told with its reason."""
-    done = {name: found for name, found in record.items() if "failed" not in found}
+    done, failed = divided(record)
     parts = ["# Dropping and repeating"]
     if done:
         first = next(iter(done.values()))
@@ -55,17 +55,15 @@ def page(record: Mapping[str, Result]) -> str:
         parts.append("## By length of the source, in words")
         for title, path in BY_LENGTH.items():
             parts += [f"{title}:", lengths_table(done, path)]
-    parts += [paragraph(f"`{name}` failed: {found['failed']}.") for name, found in record.items() if "failed" in found]
+    parts += map(paragraph, failed)
     return "\n\n".join(parts) + "\n"
 
 
 def budget(found: Result) -> str:
     """On what, how long and where the arms were trained and tested."""
-    time = f"{found['minutes']:g} minutes" if found["max_updates"] is None else f"{found['max_updates']:,} updates"
-    threads = f"{found['threads']} thread{'s' * (found['threads'] != 1)}"
     return (
-        f"Europarl, English to German: {found['pairs']:,} pairs and passages of two sentences, {time} of training for "
-        f"each arm on {threads} of {found['machine']['cpu']}, one seed; {found['all']['sentences']:,} sentences of the "
+        f"Europarl, English to German: {found['pairs']:,} pairs and passages of two sentences, {told_budget(found)} "
+        f"of {found['machine']['cpu']}, one seed; {found['all']['sentences']:,} sentences of the "
         f"test part, at most {found['held_out']:,} of each length (`{found['signatures'][0]}`)."
     )
 
