@@ -111,7 +111,8 @@ def test_table_from_a_record() -> None:
     assert "| `lead` | 20.50 | 3.00 | 15.25 | 22.0 | 75.0 | 0.0 | – | – |" in text
     assert "| `plain` | 20.50 | 3.00 | 15.25 | 22.0 | 75.0 | 0.0 | 2,000 | 450 |" in text
     assert "`pointer-generator` failed: no electricity" in text
-    assert "1,992 papers to train on, 20 minutes of training for each arm on 2 threads (abacus)" in text.replace("\n", " ")
+    told = text.replace("\n", " ")
+    assert "1,992 papers to train on, 20 minutes of training for each arm on 2 threads (abacus)" in told
     assert "(`sealed`)" in text
     assert "other settings" not in text
     assert "the record tells: `plain`." in scitldr.tables({**record, "plain": {**record["plain"], "minutes": 5.0}})
