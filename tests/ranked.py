@@ -166,9 +166,11 @@ def at_update(number: int, act: Callable[[], object], rank: int = 1) -> None:
 
 def command(folder: Path, output: str, *settings: str, options: Sequence[str] = ()) -> None:
     """`sightline train` on the toy task."""
-    (folder / "run.json").write_text(exact(folder).model_dump_json())  # JSON is YAML
+    # JSON is YAML. Each rank has a file of its own: they would read what another is writing.
+    config = folder / f"run-{os.environ['RANK']}.json"
+    config.write_text(exact(folder).model_dump_json())
     given = [*options, *(part for setting in settings for part in ("--set", setting))]
-    sys.argv = ["sightline", "train", str(folder / "run.json"), "--output", str(folder / output), *given]
+    sys.argv = ["sightline", "train", str(config), "--output", str(folder / output), *given]
     main()
 
 
