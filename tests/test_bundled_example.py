@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import sightline
 from examples.bundled import make, synthetic
@@ -74,7 +76,7 @@ def test_links_that_lexicons_agree_on() -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole way with a tiny model and four updates."""
+    """The whole way with a tiny model, four updates in both directions and four in one."""
     place = tmp_path_factory.mktemp("made")
     (place / "tatoeba").mkdir()
     for name, pairs in (("train", toy(300)), ("test-a", toy(20, seed=1))):
@@ -82,11 +84,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             stream.writelines(f"{source}\t{target}\n" for source, target in pairs)
     more = place / "more.tsv"
     more.write_text("Ein Satz.\tA sentence.\n")
-    make.main(options(place))
+    for direction in ("both", "de-en"):
+        make.main(options(place, direction))
     return place
 
 
-def options(place: Path) -> list[str]:
+def options(place: Path, direction: str = "de-en") -> list[str]:
     small = [
         "model.embedding=16",
         "model.encoder.feedforward=16",
@@ -94,9 +97,10 @@ def options(place: Path) -> list[str]:
         "text.vocabulary=400",
     ]
     small += ["training.max_steps=4", "training.validate_bleu=2", "training.report=false", "model.encoder.layers=1"]
-    given = ["--data", str(place), "--work", str(place / "work"), "--direction", "de-en", "--minutes", "5"]
+    given = ["--data", str(place), "--work", str(place / "work"), "--direction", direction, "--minutes", "5"]
     given += ["--held-out", "30", "--bundled", str(place / "bundled"), "--tolerance", "100"]
-    return [*given, "--synthetic", str(place / "more.tsv"), *(part for one in small for part in ("--set", one))]
+    given += ["--synthetic", str(place / "more.tsv")] if direction != "both" else []
+    return [*given, *(part for one in small for part in ("--set", one))]
 
 
 def test_the_folder_that_is_made(made: Path) -> None:
@@ -120,6 +124,7 @@ def test_the_folder_that_is_made(made: Path) -> None:
         "tok:13a",
         "bad at",
         "MB now",
+        "for 4 updates, 5 minutes, in both directions at once, then 4 updates, 5 minutes in this one",
     ):
         assert part in card, part
     assert str(made) not in card
@@ -127,6 +132,21 @@ def test_the_folder_that_is_made(made: Path) -> None:
     found = sightline.load(folder).translate("Hund sieht 7 Baum in Boston. 😀")
     assert found.text.endswith("😀")
     assert found.links is not None
+
+
+def test_a_model_of_one_direction_begins_with_the_one_of_both(made: Path) -> None:
+    both, alone = (load_file(made / "work" / name / "model" / "model.safetensors") for name in ("both", "de-en"))
+    assert both.keys() == alone.keys()
+    # Four updates of a rate that has hardly begun to rise move no weight far; other first weights lie far away.
+    assert all(torch.allclose(both[name], alone[name], atol=1e-3) for name in both)
+    assert any(not torch.equal(both[name], alone[name]) for name in both)
+    learnt = set(read_pairs(pairs=made / "work" / "both" / "train.tsv"))
+    one = {pair for pair in toy(300) if pair in learnt}
+    other = {pair for pair in toy(300) if Pair(pair.target, pair.source) in learnt}
+    assert one == other
+    assert len(one) > 200
+    valid = read_pairs(pairs=made / "work" / "both" / "valid.tsv")
+    assert valid[1::2] == [Pair(target, source) for source, target in valid[::2]]
 
 
 def test_what_is_done_is_not_done_again(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sightline import __version__
@@ -18,6 +19,12 @@ BAD_AT = (
 )
 
 
+def _course(runs: Sequence[tuple[int, float]]) -> str:
+    """How long a model was trained: in one run, or after one of both directions."""
+    *before, alone = (f"{updates:,} updates, {minutes:g} minutes" for updates, minutes in runs)
+    return f"{before[0]}, in both directions at once, then {alone} in this one" if before else alone
+
+
 def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
     """README.md of the folder: what the model is, what it learnt from, how well, and what it is bad at."""
     source, target = (NAMES[language] for language in direction.split("-"))
@@ -31,7 +38,7 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         "",
         f"- {model.encoder.layers} encoder and {model.decoder.layers} decoder layers, width {model.embedding}, "
         f"feed-forward {model.encoder.feedforward}, a joint vocabulary of {config.text.vocabulary:,}; int8",
-        f"- trained for {facts['updates']:,} updates, {facts['minutes']:g} minutes on a CPU; Sightline {__version__}",
+        f"- trained on a CPU for {_course(facts['runs'])}; Sightline {__version__}",
         f"- alignments are read from layer {head['layer']}, head {head['head']} ({head['reading']}), chosen by links "
         "that lexicons of both directions agree on",
         "",

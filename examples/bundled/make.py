@@ -1,9 +1,13 @@
-"""Makes a bundled model again, from the text to the folder in the package.
+"""Makes the bundled models again, from the text to the folders in the package.
 
-    python -m examples.bundled.make --data DATA --work DIR --minutes 140 --direction en-de
+    python -m examples.bundled.make --data DATA --work DIR --minutes 60 --direction both
+    python -m examples.bundled.make --data DATA --work DIR --minutes 30 --direction en-de
+    python -m examples.bundled.make --data DATA --work DIR --minutes 30 --direction de-en
 
-DATA holds `tatoeba/train.en-de.tsv.gz` and `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German. Every stage
-leaves its result in DIR and is passed over when that is there: after an interruption the same command goes on.
+DATA holds `tatoeba/train.en-de.tsv.gz` and `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German. One model
+learns both directions first; those that ship begin with its weights and go on with one direction each (Ding et al.
+2021). Every stage leaves its result in DIR and is passed over when that is there: after an interruption the same
+command goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -23,10 +27,11 @@ from examples.bundled.heads import best_head
 from examples.bundled.text import augmented, distinct, divide, unseen
 from sightline.config import DataConfig, RunConfig, assignment, build_config, merge, read_yaml
 from sightline.console import say
+from sightline.convert import inherited
 from sightline.data import Pair, read_pairs
 from sightline.evaluate import evaluate
 from sightline.files import make_folder, write_text
-from sightline.folder import CARD, read_config, save_config
+from sightline.folder import CARD, open_files, read_config, save_config
 from sightline.interop.verified import export
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.loop import Host
@@ -37,6 +42,11 @@ from sightline.translator import load
 HERE = Path(__file__).resolve().parent
 BUNDLED = HERE.parent.parent / "sightline" / "bundled"
 DIRECTIONS = ("en-de", "de-en")
+BOTH = "both"
+# What differs from bundled.yaml. Together: the rate has not fallen to zero when each direction goes on alone, and no
+# line is its own translation, since only its language tells a model of both what to do with it.
+TOGETHER = {"data": {"filters": {"identical": True}}, "training": {"schedule": "inverse_sqrt"}}
+AFTERWARDS = {"training": {"learning_rate": 0.001, "warmup": 200}}
 
 
 @dataclass(frozen=True)
@@ -54,10 +64,16 @@ class Job:
     tolerance: float = 0.5
 
     @property
-    def languages(self) -> tuple[str, str]:
-        """Source and target."""
-        source, target = self.direction.split("-")
-        return source, target
+    def languages(self) -> dict[str, str]:
+        """Of source and target, as a configuration names them; none for a model of both directions."""
+        sides = ("source_language", "target_language")
+        return {} if self.direction == BOTH else dict(zip(sides, self.direction.split("-"), strict=True))
+
+    @property
+    def before(self) -> Path | None:
+        """The model of both directions that this one begins with, where it was made."""
+        model = self.work / BOTH / "model"
+        return model if self.direction != BOTH and (model / "done").exists() else None
 
     def file(self, name: str) -> Path:
         """A result of a stage."""
@@ -71,29 +87,48 @@ class Job:
 def main(arguments: Sequence[str] | None = None) -> None:
     """All stages, one after the other."""
     job = parse(arguments)
+    if job.synthetic and job.direction == BOTH:
+        raise SystemExit("--synthetic is for one direction: pairs of a file have only one")
     make_folder(job.file("."))
-    for result, stage in STAGES.items():
+    stages = JOINT_STAGES if job.direction == BOTH else STAGES
+    for result, stage in stages.items():
         if job.file(result).exists():
             say(f"{job.file(result)} is there")
         else:
             stage(job)
-    put_into_package(job)
+    if job.direction != BOTH:
+        put_into_package(job)
 
 
 def write_texts(job: Job) -> None:
     """Training, validation and test pairs in this direction, one file each."""
-
-    def given(name: str) -> list[Pair]:
-        pairs = read_pairs(pairs=job.data / "tatoeba" / f"{name}.en-de.tsv.gz")
-        return pairs if job.direction == "en-de" else [Pair(target, source) for source, target in pairs]
-
-    training, validation = divide(given("train"), job.held_out)
-    made = [pair for path in job.synthetic for pair in unseen(read_pairs(pairs=path), validation)]
-    training = augmented([*distinct(training), *dict.fromkeys(made)])
+    training, validation = texts(job)
     _write(job.file("valid.tsv"), validation)
-    _write(job.file("test.tsv"), given("test-a"))
+    _write(job.file("test.tsv"), given(job, "test-a"))
     _write(job.file("train.tsv"), training)
-    say(f"text: {len(training):,} pairs to learn from, {len(made):,} given as synthetic; {len(validation):,} held out")
+    say(f"text: {len(training):,} pairs to learn from, {len(validation):,} held out")
+
+
+def write_both_texts(job: Job) -> None:
+    """Training and validation pairs of both directions, each made as for a model of its own."""
+    (training, validation), (turned, other) = (texts(replace(job, direction=each)) for each in DIRECTIONS)
+    # Side by side, so that the first ones, which BLEU is reckoned of, are of both directions.
+    both = zip(validation, other, strict=True)
+    _write(job.file("valid.tsv"), [pair for pairs in both for pair in pairs])
+    _write(job.file("train.tsv"), [*training, *turned])
+
+
+def texts(job: Job) -> tuple[list[Pair], list[Pair]]:
+    """What a model of one direction learns from, and what is held out."""
+    training, validation = divide(given(job, "train"), job.held_out)
+    made = [pair for path in job.synthetic for pair in unseen(read_pairs(pairs=path), validation)]
+    return augmented([*distinct(training), *dict.fromkeys(made)]), validation
+
+
+def given(job: Job, name: str) -> list[Pair]:
+    """Pairs of a given file, in the job's direction."""
+    pairs = read_pairs(pairs=job.data / "tatoeba" / f"{name}.en-de.tsv.gz")
+    return pairs if job.direction == "en-de" else [Pair(target, source) for source, target in pairs]
 
 
 def _write(path: Path, pairs: Sequence[Pair]) -> None:
@@ -101,25 +136,24 @@ def _write(path: Path, pairs: Sequence[Pair]) -> None:
 
 
 def configuration(job: Job) -> RunConfig:
-    """`bundled.yaml` with the files and minutes of this job."""
-    source, target = job.languages
-    data = {
-        "pairs": str(job.file("train.tsv")),
-        "valid_pairs": str(job.file("valid.tsv")),
-        "source_language": source,
-        "target_language": target,
-    }
-    values: dict[str, Any] = {"data": data, "training": {"max_minutes": job.minutes}}
-    values = merge(read_yaml(HERE / "bundled.yaml"), values)
-    return build_config(reduce(merge, map(assignment, job.changes), values), where="bundled.yaml")
+    """`bundled.yaml` with what is different in this job."""
+    data = {"pairs": str(job.file("train.tsv")), "valid_pairs": str(job.file("valid.tsv")), **job.languages}
+    own: dict[str, Any] = {"data": data, "training": {"max_minutes": job.minutes}}
+    kind: dict[str, Any] = TOGETHER if job.direction == BOTH else AFTERWARDS if job.before else {}
+    changes = [kind, own, *map(assignment, job.changes)]
+    return build_config(reduce(merge, changes, read_yaml(HERE / "bundled.yaml")), where="bundled.yaml")
 
 
 def train_model(job: Job) -> None:
     """Trains, or goes on with a run that was broken off."""
-    model = job.file("model")
+    model, before = job.file("model"), job.before
     begun = latest(model / CHECKPOINTS) is not None
     config = read_config(model) if begun else configuration(job)
-    trained = train(config, model, begun, Host(progress_for(metric=config.training.metric)), say)
+    weights = inherited(open_files(before)) if before and not begun else None
+    if weights:
+        say(f"beginning with {before}")
+    host = Host(progress_for(metric=config.training.metric))
+    trained = train(config, model, begun, host, say, inherited=weights)
     if trained.result.interrupted:
         raise KeyboardInterrupt
     write_text(model / "done", f"{trained.result.steps}\n")
@@ -158,13 +192,12 @@ def put_into_package(job: Job) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(job.file("export"), partial)
     config = read_config(partial)
-    source, target = job.languages
-    data = DataConfig(source_language=source, target_language=target, max_length=config.data.max_length)
+    data = DataConfig(**job.languages, max_length=config.data.max_length)
     save_config(partial, config.model_copy(update={"data": data}))
+    runs = [job.before, job.file("model")]
     facts = {
         "pairs": len(job.read("train.tsv")),
-        "updates": int(job.file("model/done").read_text()),
-        "minutes": job.minutes,
+        "runs": [_length(model) for model in runs if model is not None],
         "head": json.loads(job.file("head.json").read_text()),
         "export": (partial / CARD).read_text(encoding="utf-8"),
         **json.loads(job.file("scores.json").read_text()),
@@ -176,6 +209,13 @@ def put_into_package(job: Job) -> None:
     say(f"{folder}: {size / 1e6:.1f} MB")
 
 
+def _length(model: Path) -> tuple[int, float]:
+    """Updates and minutes of a run that is done."""
+    minutes = read_config(model).training.max_minutes
+    assert minutes is not None, "every job has its minutes"
+    return int((model / "done").read_text()), minutes
+
+
 STAGES: dict[str, Callable[[Job], None]] = {
     "train.tsv": write_texts,
     "model/done": train_model,
@@ -184,6 +224,7 @@ STAGES: dict[str, Callable[[Job], None]] = {
     "scores.json": measure,
 }
 """By what each leaves when it is done."""
+JOINT_STAGES: dict[str, Callable[[Job], None]] = {"train.tsv": write_both_texts, "model/done": train_model}
 
 
 def parse(arguments: Sequence[str] | None) -> Job:
@@ -191,8 +232,8 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--direction", choices=DIRECTIONS, required=True)
-    parser.add_argument("--minutes", type=float, default=140.0)
+    parser.add_argument("--direction", choices=(BOTH, *DIRECTIONS), required=True)
+    parser.add_argument("--minutes", type=float, required=True, help="of training")
     parser.add_argument("--held-out", type=int, default=1500, help="validation pairs")
     parser.add_argument("--synthetic", type=Path, action="append", default=[], help="more pairs, see synthetic.py")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
