@@ -82,8 +82,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, pairs in (("train", toy(300)), ("test-a", toy(20, seed=1))):
         with gzip.open(place / "tatoeba" / f"{name}.en-de.tsv.gz", "wt", encoding="utf-8") as stream:
             stream.writelines(f"{source}\t{target}\n" for source, target in pairs)
-    more = place / "more.tsv"
-    more.write_text("Ein Satz.\tA sentence.\n")
+    (place / "more.tsv").write_text("Ein Satz.\tA sentence.\n")
+    (place / "turned.tsv").write_text("A line.\tEine Zeile.\n")
     for direction in ("both", "de-en"):
         make.main(options(place, direction))
     return place
@@ -99,7 +99,8 @@ def options(place: Path, direction: str = "de-en") -> list[str]:
     small += ["training.max_steps=4", "training.validate_bleu=2", "training.report=false", "model.encoder.layers=1"]
     given = ["--data", str(place), "--work", str(place / "work"), "--direction", direction, "--minutes", "5"]
     given += ["--held-out", "30", "--bundled", str(place / "bundled"), "--tolerance", "100"]
-    given += ["--synthetic", str(place / "more.tsv")] if direction != "both" else []
+    more = ["--synthetic", str(place / "more.tsv"), "--turned", str(place / "turned.tsv")]
+    given += more if direction != "both" else []
     return [*given, *(part for one in small for part in ("--set", one))]
 
 
@@ -128,7 +129,8 @@ def test_the_folder_that_is_made(made: Path) -> None:
     ):
         assert part in card, part
     assert str(made) not in card
-    assert Pair("Ein Satz.", "A sentence.") in read_pairs(pairs=made / "work" / "de-en" / "train.tsv")
+    learnt = read_pairs(pairs=made / "work" / "de-en" / "train.tsv")
+    assert {Pair("Ein Satz.", "A sentence."), Pair("Eine Zeile.", "A line.")} <= set(learnt)
     found = sightline.load(folder).translate("Hund sieht 7 Baum in Boston. 😀")
     assert found.text.endswith("😀")
     assert found.links is not None
@@ -162,14 +164,21 @@ def test_what_is_done_is_not_done_again(made: Path, capsys: pytest.CaptureFixtur
     assert json.loads((work / "scores.json").read_text())["sentences"] == 20
 
 
-@pytest.mark.parametrize("kind", synthetic.KINDS)
-def test_pairs_written_by_own_models(kind: str, made: Path, tmp_path: Path) -> None:
+def test_pairs_written_by_own_models(made: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("Hund\tdog\nHaus\thouse\nHaus\thouse\n")
     output = tmp_path / "out.tsv"
-    arguments = [str(made / "bundled" / "de-en"), "--pairs", str(pairs), "--kind", kind, "--output", str(output)]
-    synthetic.main([*arguments, "--beam", "3"])
+    model = str(made / "bundled" / "de-en")
+    synthetic.main([model, "--pairs", str(pairs), "--output", str(output), "--beam", "3", "--least", "0"])
     found = [Pair(*line.split("\t")) for line in output.read_text().splitlines()]
-    given = {("Hund", "dog"), ("Haus", "house")}
-    side = 0 if kind == "distilled" else 1
-    assert {pair[side] for pair in found} <= {pair[side] for pair in given}
+    assert {pair.source for pair in found} == {"Hund", "Haus"}
+    assert not {Pair("Hund", "dog"), Pair("Haus", "house")} & set(found)
+    synthetic.main([model, "--pairs", str(pairs), "--output", str(output), "--least", "100.1"])
+    assert output.read_text() == ""
+
+
+def test_of_what_a_model_writes_the_nearest_that_is_new_is_kept() -> None:
+    every = ["Er schläft.", "Er schlief nicht.", "Sie schlief.", ""]
+    assert synthetic.nearest(every, "Er schläft.", 30) == "Er schlief nicht."
+    assert synthetic.nearest(every, "Er schläft.", 90) is None
+    assert synthetic.nearest(["Er schläft."], "Er schläft.", 0) is None

@@ -59,6 +59,7 @@ class Job:
     minutes: float
     held_out: int
     synthetic: tuple[Path, ...] = ()
+    turned: tuple[Path, ...] = ()
     changes: tuple[str, ...] = ()
     bundled: Path = BUNDLED
     tolerance: float = 0.5
@@ -87,8 +88,8 @@ class Job:
 def main(arguments: Sequence[str] | None = None) -> None:
     """All stages, one after the other."""
     job = parse(arguments)
-    if job.synthetic and job.direction == BOTH:
-        raise SystemExit("--synthetic is for one direction: pairs of a file have only one")
+    if job.direction == BOTH and (job.synthetic or job.turned):
+        raise SystemExit("--synthetic and --turned are for models of one direction")
     make_folder(job.file("."))
     stages = JOINT_STAGES if job.direction == BOTH else STAGES
     for result, stage in stages.items():
@@ -121,8 +122,9 @@ def write_both_texts(job: Job) -> None:
 def texts(job: Job) -> tuple[list[Pair], list[Pair]]:
     """What a model of one direction learns from, and what is held out."""
     training, validation = divide(given(job, "train"), job.held_out)
-    made = [pair for path in job.synthetic for pair in unseen(read_pairs(pairs=path), validation)]
-    return augmented([*distinct(training), *dict.fromkeys(made)]), validation
+    made = [pair for path in job.synthetic for pair in read_pairs(pairs=path)]
+    made += [Pair(target, source) for path in job.turned for source, target in read_pairs(pairs=path)]
+    return augmented([*distinct(training), *dict.fromkeys(unseen(made, validation))]), validation
 
 
 def given(job: Job, name: str) -> list[Pair]:
@@ -236,11 +238,12 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser.add_argument("--minutes", type=float, required=True, help="of training")
     parser.add_argument("--held-out", type=int, default=1500, help="validation pairs")
     parser.add_argument("--synthetic", type=Path, action="append", default=[], help="more pairs, see synthetic.py")
+    parser.add_argument("--turned", type=Path, action="append", default=[], help="more pairs, of the other direction")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
     parser.add_argument("--bundled", type=Path, default=BUNDLED, help="where the folder goes")
     parser.add_argument("--tolerance", type=float, default=0.5, help="most BLEU, and most chrF, that int8 may cost")
     given = vars(parser.parse_args(arguments))
-    return Job(**{**given, "synthetic": tuple(given["synthetic"]), "changes": tuple(given["changes"])})
+    return Job(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""More pairs out of the same text, for `make --synthetic FILE`: written by own models.
+"""More pairs out of the same text, written by an own model, for `make --synthetic FILE` and `make --turned FILE`.
 
-    python -m examples.bundled.synthetic MODEL --pairs DIR/en-de/train.tsv --kind distilled --output FILE
-    python -m examples.bundled.synthetic OTHER --pairs DIR/en-de/train.tsv --kind back --output FILE
+    python -m examples.bundled.synthetic MODEL --pairs DIR/en-de/train.tsv --output FILE
 
-`distilled`: each source with that of MODEL's translations which is most like its target (Kim and Rush 2016): easier to
-learn than what people wrote. `back`: each target with OTHER's translation, of the opposite direction, as its source
-(Sennrich et al. 2016). The pairs are in the direction of `--pairs`.
+Each source with that of MODEL's translations which is most like its target. In this direction they are easier to learn
+than what people wrote (Kim and Rush 2016); turned round they are sources for targets that people wrote (Sennrich et
+al. 2016). Together with the given pairs they say the same in other words (Nguyen et al. 2020). What is less like the
+given target than `--least` is left out as wrong, and what is the same as brings nothing.
 """
 
 from __future__ import annotations
@@ -14,34 +14,29 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sightline.console import bar
+from sightline.console import bar, say
 from sightline.data import Pair, read_pairs
 from sightline.files import write_text
 from sightline.metrics import sentence_chrf
 from sightline.translator import Translator, load
 
-N_BEST = 4
 
-
-def distilled(translator: Translator, pairs: Sequence[Pair], beam: int) -> Iterator[Pair]:
-    """Sources with the model's translation that is nearest to the target."""
-    with bar(len(pairs), "distilling") as watch:
-        found = translator.stream([pair.source for pair in pairs], beam=beam, n_best=min(N_BEST, beam), watch=watch)
+def written(translator: Translator, pairs: Sequence[Pair], beam: int, least: float) -> Iterator[Pair]:
+    """Sources with the model's own translation, where there is one that is good and new."""
+    with bar(len(pairs), "translating") as watch:
+        found = translator.stream([pair.source for pair in pairs], beam=beam, n_best=beam, watch=watch)
         for pair, one in zip(pairs, found, strict=True):
-            every = [each.text for each in (one, *one.others)]
-            scores = sentence_chrf(every, [pair.target] * len(every))
-            yield Pair(pair.source, every[scores.index(max(scores))])
+            text = nearest([each.text for each in (one, *one.others)], pair.target, least)
+            if text is not None:
+                yield Pair(pair.source, text)
 
 
-def back_translated(translator: Translator, pairs: Sequence[Pair], beam: int) -> Iterator[Pair]:
-    """Targets with what a model of the opposite direction makes of them as sources."""
-    with bar(len(pairs), "translating back") as watch:
-        found = translator.stream([pair.target for pair in pairs], beam=beam, watch=watch)
-        for pair, one in zip(pairs, found, strict=True):
-            yield Pair(one.text, pair.target)
-
-
-KINDS = {"distilled": distilled, "back": back_translated}
+def nearest(every: Sequence[str], given: str, least: float) -> str | None:
+    """That of some translations which is most like the given one; None if none is new and like enough."""
+    new = [text for text in every if text and text != given]
+    scores = sentence_chrf(new, [given] * len(new)) if new else []
+    best = max(scores, default=-1.0)
+    return new[scores.index(best)] if best >= least else None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--pairs", type=Path, required=True)
-    parser.add_argument("--kind", choices=KINDS, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--beam", type=int, default=2)
+    parser.add_argument("--least", type=float, default=50.0, help="chrF to the given target")
     given = parser.parse_args(arguments)
     pairs = list(dict.fromkeys(read_pairs(pairs=given.pairs)))
-    made = dict.fromkeys(KINDS[given.kind](load(given.model), pairs, given.beam))
-    rows = [f"{source}\t{target}\n" for source, target in made if source and target]
-    write_text(given.output, "".join(rows))
+    made = dict.fromkeys(written(load(given.model, compute="int8"), pairs, given.beam, given.least))
+    write_text(given.output, "".join(f"{source}\t{target}\n" for source, target in made))
+    say(f"{given.output}: {len(made):,} pairs made of {len(pairs):,}")
 
 
 if __name__ == "__main__":
