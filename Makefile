@@ -1,4 +1,4 @@
-# make demo: install, train a small model on the bundled corpus, translate, show an alignment.
+# make demo: install, translate a few sentences with the bundled models, show an alignment.
 # make test: install, lint, type check, all tests.
 PYTHON ?= python3
 VENV := .venv

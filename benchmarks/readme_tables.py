@@ -34,7 +34,7 @@ OURS = {
     "sightline-compiled": " (with `--compile`)",
     "sightline-input-feeding": " (with input feeding, as the peers')",
 }
-SHOWN = 5  # sentences of the demo
+SHOWN = 5  # sentences of the training demo
 
 Record = Mapping[str, Any]
 
@@ -75,18 +75,42 @@ def at_least(values: Iterable[float]) -> str:
 
 
 def demo(record: str) -> str:
-    """What `make demo` printed, without its progress."""
+    """What `make demo` printed, from the first translation to the end of the picture."""
     lines = record.splitlines()
-    heads = ("On held-out sentences:", "A few sentences:", "Where the model looked while it wrote each word:")
-    scores, sentences, looked = (lines.index(head) for head in heads)
-    end = next(place for place in range(looked, len(lines)) if lines[place].startswith("░ from"))
-    shown = [*lines[scores : sentences + 2 + SHOWN], "  …", "", *lines[looked : end + 1]]
+    start = next(place for place, line in enumerate(lines) if line.endswith("sightline translate en-de"))
+    end = next(place for place in range(start, len(lines)) if lines[place].startswith("░ from"))
+    return "\n".join(["```", *lines[start : end + 1], "```"])
+
+
+def demo_train(record: str) -> str:
+    """What a training demo came to: scores and sentences."""
+    lines = record.splitlines()
+    scores, sentences = (lines.index(head) for head in ("On held-out sentences:", "A few sentences:"))
+    shown = [*lines[scores : sentences + 2 + SHOWN], "  …"]
     minutes = re.search(r" for (\d+) minutes on ", record)
     cores = re.search(r"(\d+) cores", lines[0])
     assert minutes is not None
     assert cores is not None
     close = f"That is {minutes[1]} minutes of training from nothing on {cores[1]} CPU cores"
-    return "\n".join(["```", *shown, "```", "", f"{close} ([the whole output](benchmarks/results/demo.txt))."])
+    return "\n".join(["```", *shown, "```", "", f"{close} ([the whole output](benchmarks/results/demo_train.txt))."])
+
+
+def bundled_models(record: Record) -> str:
+    """How good, fast and large the models are that come with the install."""
+    about = paragraph(
+        f"On {record['sentences']:,} sentences of the Tatoeba Challenge's test, none of which they learnt from (13a, "
+        f"mixed case; `{record['command']}`, [results](benchmarks/results/bundled_models.json)):"
+    )
+    rows = []
+    for name, model in sorted(record["models"].items(), reverse=True):
+        beam, greedy = model["beam"], model["greedy"]
+        speeds = f"{beam['sentences_per_second']:,.0f} / {greedy['sentences_per_second']:,.0f}"
+        scores = [f"{beam['BLEU']['value']:.1f} / {greedy['BLEU']['value']:.1f}", f"{beam['chrF']['value']:.1f}"]
+        first = f"{model['first_translation']['median']:.2f} s"
+        rows.append([f"`{name}`", *scores, speeds, first, f"{model['bytes'] / 1e6:.1f} MB"])
+    beam_size = next(iter(record["models"].values()))["beam"]["beam"]
+    heads = ["model", f"BLEU, beam {beam_size} / greedy", "chrF", "sentences a second", "cold start to a translation"]
+    return f"{about}\n\n{table([*heads, 'size'], rows, 5)}"
 
 
 def export(record: str) -> str:
@@ -252,6 +276,8 @@ class Block:
 
 BLOCKS = {
     "demo": Block("demo.txt", demo),
+    "demo_train": Block("demo_train.txt", demo_train),
+    "bundled_models": Block("bundled_models.json", bundled_models),
     "export": Block("export_int8.txt", export),
     "copy": Block("toy_tasks.json", copy_task),
     "reverse": Block("toy_tasks.json", reverse_task),

@@ -142,6 +142,20 @@ def test_the_speed_table_by_hand() -> None:
     assert "medians of 9 alternating rounds on the same batches of 4,096 tokens, 2 threads" in told.replace("\n", " ")
 
 
+def test_the_bundled_models_by_hand() -> None:
+    def one(bleu: float, speed: float) -> dict[str, Any]:
+        return {"beam": 5, "sentences_per_second": speed, "BLEU": {"value": bleu}, "chrF": {"value": bleu + 20}}
+
+    model = {"bytes": 9_440_000, "first_translation": {"median": 0.305}, "beam": one(38.04, 1234.5)}
+    models = {"de-en": {**model, "greedy": one(37, 4000)}, "en-de": {**model, "greedy": one(36, 4100)}}
+    told = readme_tables.bundled_models({"command": "python x", "sentences": 5000, "models": models})
+    assert told.splitlines()[-2:] == [
+        "| `en-de` | 38.0 / 36.0 | 58.0 | 1,234 / 4,100 | 0.30 s | 9.4 MB |",
+        "| `de-en` | 38.0 / 37.0 | 58.0 | 1,234 / 4,000 | 0.30 s | 9.4 MB |",
+    ]
+    assert "On 5,000 sentences" in told
+
+
 def test_the_memory_of_a_large_corpus_by_hand() -> None:
     def run(updates: int, ended: int, most: int) -> dict[str, Any]:
         memory = {number: {"own": 600 + number} for number in (1, 150, updates)}

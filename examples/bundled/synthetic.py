@@ -5,7 +5,7 @@
 Each source with that of MODEL's translations which is most like its target. In this direction they are easier to learn
 than what people wrote (Kim and Rush 2016); turned round they are sources for targets that people wrote (Sennrich et
 al. 2016). Together with the given pairs they say the same in other words (Nguyen et al. 2020). What is less like the
-given target than `--least` is left out as wrong, and what is the same as brings nothing.
+given target than `--least` is left out as wrong; where a translation is the same, there is nothing to add.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def written(translator: Translator, pairs: Sequence[Pair], beam: int, least: flo
 
 
 def nearest(every: Sequence[str], given: str, least: float) -> str | None:
-    """That of some translations which is most like the given one; None if none is new and like enough."""
-    new = [text for text in every if text and text != given]
-    scores = sentence_chrf(new, [given] * len(new)) if new else []
-    best = max(scores, default=-1.0)
-    return new[scores.index(best)] if best >= least else None
+    """That of some translations which is most like the given one; None if it is that one, or not like it."""
+    if given in every:
+        return None
+    scores = sentence_chrf(every, [given] * len(every))
+    best = every[scores.index(max(scores))]
+    return best if best and max(scores) >= least else None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--pairs", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--beam", type=int, default=2)
+    parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--least", type=float, default=50.0, help="chrF to the given target")
     given = parser.parse_args(arguments)
     pairs = list(dict.fromkeys(read_pairs(pairs=given.pairs)))

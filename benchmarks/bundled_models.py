@@ -1,0 +1,92 @@
+"""How good, how fast and how large the models are that come with Sightline.
+
+    python benchmarks/bundled_models.py --data DATA [--rounds 5] [--results FILE]
+
+DATA holds `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German: every other sentence of the Tatoeba Challenge's
+test of 2020-07-28. Each model translates one side of it into the other, greedily and with its own beam, text in, text
+out; with the PyTorch engine its beam once. The seconds to a first translation are those of a process from its start to
+its end, with the files in the system's memory already. Results go to `benchmarks/results/bundled_models.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.speed.common import command, machine, say
+from sightline import metrics
+from sightline.bundled_models import bundled_models
+from sightline.data import Pair, read_pairs
+from sightline.translator import Translator, load
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "bundled_models.json"
+FIRST = {"en-de": "Where is the station?", "de-en": "Wo ist der Bahnhof?"}
+
+
+def translated(translator: Translator, pairs: Sequence[Pair], beam: int) -> dict[str, Any]:
+    """Scores of one pass over the test, and its sentences a second."""
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    translator.translate(sources[:50], beam=beam, align=False, token_scores=False)  # memory and kernels
+    began = time.monotonic()
+    found = [one.text for one in translator.translate(sources, beam=beam, align=False, token_scores=False)]
+    seconds = time.monotonic() - began
+    scores = {"BLEU": metrics.bleu(found, references), "chrF": metrics.chrf(found, references)}
+    told = {name: {"value": round(one.value, 2), "signature": one.signature} for name, one in scores.items()}
+    return {"beam": beam, "sentences_per_second": round(len(pairs) / seconds, 1), **told}
+
+
+def first_translation(name: str) -> float:
+    """Seconds of a process that translates one sentence."""
+    line = [sys.executable, "-m", "sightline", "translate", name]
+    began = time.monotonic()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(line, input=FIRST[name] + "\n", text=True, check=True, stdout=subprocess.DEVNULL, env=environment)
+    return time.monotonic() - began
+
+
+def measured(name: str, folder: Path, pairs: Sequence[Pair], rounds: int) -> dict[str, Any]:
+    """All about one model."""
+    fast, slow = load(folder), load(folder, engine="pytorch")
+    beam = fast.config.search.beam
+    passes = {
+        "greedy": translated(fast, pairs, 1),
+        "beam": translated(fast, pairs, beam),
+        "pytorch": translated(slow, pairs, beam),
+    }
+    _, *seconds = (round(first_translation(name), 3) for _ in range(rounds + 1))
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    say(f"{name}: BLEU {passes['beam']['BLEU']['value']}, chrF {passes['beam']['chrF']['value']}, {seconds} s")
+    return {"bytes": size, "first_translation": {"median": statistics.median(seconds), "seconds": seconds}, **passes}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures and records."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=5, help="first translations of each model")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    pairs = read_pairs(pairs=options.data / "tatoeba" / "test-a.en-de.tsv.gz")
+    turned = {"en-de": pairs, "de-en": [Pair(target, source) for source, target in pairs]}
+    models = {
+        name: measured(name, folder, turned[name], options.rounds)
+        for name, folder in bundled_models().items()
+        if name in turned
+    }
+    about = {"command": command(), "machine": machine(), "sentences": len(pairs)}
+    options.results.write_text(json.dumps({**about, "models": models}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
