@@ -24,7 +24,7 @@ from typing import Any
 
 from examples.bundled.card import card
 from examples.bundled.heads import best_head
-from examples.bundled.text import augmented, distinct, divide, unseen
+from examples.bundled.text import augmented, distinct, divide, plain, unseen
 from sightline.config import DataConfig, RunConfig, assignment, build_config, merge, read_yaml
 from sightline.console import say
 from sightline.convert import inherited
@@ -124,7 +124,8 @@ def texts(job: Job) -> tuple[list[Pair], list[Pair]]:
     training, validation = divide(given(job, "train"), job.held_out)
     made = [pair for path in job.synthetic for pair in read_pairs(pairs=path)]
     made += [Pair(target, source) for path in job.turned for source, target in read_pairs(pairs=path)]
-    return augmented([*distinct(training), *dict.fromkeys(unseen(made, validation))]), validation
+    every = augmented([*distinct(training), *dict.fromkeys(unseen(made, validation))])
+    return unseen(every, validation), validation  # parts of sentences, and words, may be sentences too
 
 
 def given(job: Job, name: str) -> list[Pair]:
@@ -196,9 +197,11 @@ def put_into_package(job: Job) -> None:
     config = read_config(partial)
     data = DataConfig(**job.languages, max_length=config.data.max_length)
     save_config(partial, config.model_copy(update={"data": data}))
-    runs = [job.before, job.file("model")]
+    runs, learnt = [job.before, job.file("model")], job.read("train.tsv")
+    known = {plain(side) for pair in learnt for side in pair}
     facts = {
-        "pairs": len(job.read("train.tsv")),
+        "pairs": len(learnt),
+        "met": sum(not known.isdisjoint(map(plain, pair)) for pair in job.read("test.tsv")),
         "runs": [_length(model) for model in runs if model is not None],
         "head": json.loads(job.file("head.json").read_text()),
         "export": (partial / CARD).read_text(encoding="utf-8"),

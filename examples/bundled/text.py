@@ -1,7 +1,7 @@
 """The text of the bundled models: a validation part that shares no sentence with training, and pairs made of pairs.
 
-Users type what the corpus does not have: no full stop, small letters, two sentences at once, a bare name, a line that
-is in the target's language already. A small share of pairs made so teaches it.
+Users type what the corpus does not have: single words, greetings, no full stop, small letters, two sentences at once, a
+bare name, a line that is in the target's language already. A small share of pairs made so teaches it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
+from examples.bundled.words import WORD, word_pairs
 from sightline.data import Pair
 from sightline.holdout import groups
 
 SEED = 1
 LARGEST_GROUP = 8
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
-WORD = re.compile(r"\w+(?:'\w+)*")
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
+ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
+BETWEEN_SENTENCES = re.compile(r"(?<=[.!?]) (?=[A-ZÄÖÜ])")
 
 # How many pairs of each kind are made, as a share of all pairs.
 SHARES = {
@@ -27,6 +29,9 @@ SHARES = {
     "small letters, no full stop": 0.04,
     "capitals": 0.01,
     "two sentences": 0.06,
+    "one sentence of several": 0.02,
+    "not addressed": 0.01,
+    "words": 0.04,
     "names": 0.005,
     "numbers": 0.005,
     "already translated": 0.015,
@@ -116,6 +121,32 @@ def _two(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
         yield Pair(f"{first.source} {second.source}", f"{first.target} {second.target}")
 
 
+def _parts(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
+    """The sentences of lines that have as many of them on one side as on the other."""
+    for pair in generator.sample(pairs, len(pairs)):
+        sources, targets = (BETWEEN_SENTENCES.split(side) for side in pair)
+        if len(sources) == len(targets) > 1:
+            yield from map(Pair, sources, targets)
+
+
+def _not_addressed(pair: Pair) -> Pair | None:
+    """What is said to somebody, without the name: of `Good morning, Tom.` what people greet a program with."""
+    found = [ADDRESSED.fullmatch(side) for side in pair]
+    if found[0] is None or found[1] is None or found[0]["name"] != found[1]["name"]:
+        return None
+    return Pair(*(one["rest"] + one["end"] for one in found if one))
+
+
+def _words(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
+    """Single words, as they are mostly written and in the other case."""
+    for source, target in word_pairs(pairs):
+        yield Pair(source, target)
+        if source.islower():
+            yield Pair(source.capitalize(), target[0].upper() + target[1:])
+        else:
+            yield Pair(source.lower(), target)
+
+
 def _numbers(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
     """A pair in which the only number, alike on both sides, is another."""
     for pair in generator.sample(pairs, len(pairs)):
@@ -131,6 +162,9 @@ MAKERS: dict[str, Maker] = {
     "small letters, no full stop": _of_some(lambda pair: _small(_without_stop(pair))),
     "capitals": _of_some(lambda pair: Pair(pair.source.upper(), pair.target.upper())),
     "two sentences": _two,
+    "one sentence of several": _parts,
+    "not addressed": _of_some(_not_addressed),
+    "words": _words,
     "names": _of_some(_name),
     "numbers": _numbers,
     "already translated": _of_some(lambda pair: Pair(pair.target, pair.target)),
