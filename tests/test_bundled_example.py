@@ -5,19 +5,22 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import sightline
-from examples.bundled import make, synthetic
+from examples.bundled import make, rewriting
 from examples.bundled.heads import agreed_links
 from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, plain
 from examples.bundled.words import word_pairs
 from sightline.bundled_models import title
 from sightline.data import Pair, read_pairs
+from sightline.files import make_folder
 from sightline.folder import read_config
 
 NOUNS = {"dog": "Hund", "house": "Haus", "child": "Kind", "book": "Buch", "tree": "Baum", "car": "Wagen"}
@@ -105,8 +108,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, pairs in (("train", toy(300)), ("test-a", toy(20, seed=1))):
         with gzip.open(place / "tatoeba" / f"{name}.en-de.tsv.gz", "wt", encoding="utf-8") as stream:
             stream.writelines(f"{source}\t{target}\n" for source, target in pairs)
-    (place / "more.tsv").write_text("Ein Satz.\tA sentence.\n")
-    (place / "turned.tsv").write_text("A line.\tEine Zeile.\n")
     for direction in ("both", "de-en"):
         make.main(options(place, direction))
     return place
@@ -122,8 +123,6 @@ def options(place: Path, direction: str = "de-en") -> list[str]:
     small += ["training.max_steps=4", "training.validate_bleu=2", "training.report=false", "model.encoder.layers=1"]
     given = ["--data", str(place), "--work", str(place / "work"), "--direction", direction, "--minutes", "5"]
     given += ["--held-out", "30", "--bundled", str(place / "bundled"), "--tolerance", "100"]
-    more = ["--synthetic", str(place / "more.tsv"), "--turned", str(place / "turned.tsv")]
-    given += more if direction != "both" else []
     return [*given, *(part for one in small for part in ("--set", one))]
 
 
@@ -152,8 +151,6 @@ def test_the_folder_that_is_made(made: Path) -> None:
     ):
         assert part in card, part
     assert str(made) not in card
-    learnt = read_pairs(pairs=made / "work" / "de-en" / "train.tsv")
-    assert {Pair("Ein Satz.", "A sentence."), Pair("Eine Zeile.", "A line.")} <= set(learnt)
     found = sightline.load(folder).translate("Hund sieht 7 Baum in Boston. 😀")
     assert found.text.endswith("😀")
     assert found.links is not None
@@ -187,22 +184,31 @@ def test_what_is_done_is_not_done_again(made: Path, capsys: pytest.CaptureFixtur
     assert json.loads((work / "scores.json").read_text())["sentences"] == 20
 
 
-def test_pairs_written_by_own_models(made: Path, tmp_path: Path) -> None:
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("Hund\tdog\nHaus\thouse\nHaus\thouse\n")
-    output = tmp_path / "out.tsv"
-    model = str(made / "bundled" / "de-en")
-    synthetic.main([model, "--pairs", str(pairs), "--output", str(output), "--beam", "3", "--least", "0"])
-    found = [Pair(*line.split("\t")) for line in output.read_text().splitlines()]
-    assert {pair.source for pair in found} == {"Hund", "Haus"}
-    assert not {Pair("Hund", "dog"), Pair("Haus", "house")} & set(found)
-    synthetic.main([model, "--pairs", str(pairs), "--output", str(output), "--least", "100.1"])
-    assert output.read_text() == ""
+def test_what_the_first_model_writes_is_learnt_both_ways(made: Path, tmp_path: Path) -> None:
+    job = make.parse(options(made))
+    both = tmp_path / "both"
+    both.mkdir()
+    (both / "de-en.tsv").write_text("Ein Satz.\tA sentence.\n")
+    (both / "en-de.tsv").write_text("A line.\tEine Zeile.\nA sentence.\tEin Satz.\n")
+    elsewhere = replace(job, work=tmp_path)
+    assert make.rewritings(elsewhere) == [Pair("Eine Zeile.", "A line."), Pair("Ein Satz.", "A sentence.")]
+    make_folder(elsewhere.file("."))
+    make.write_texts(elsewhere)
+    assert {Pair("Ein Satz.", "A sentence."), Pair("Eine Zeile.", "A line.")} <= set(elsewhere.read("train.tsv"))
+    assert {"en-de.tsv", "de-en.tsv"} <= {path.name for path in (made / "work" / "both").iterdir()}
+
+
+def test_rewriting_adds_what_is_new(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = sightline.load(trained("transformer"))  # writes letters large
+    given = [Pair("a b c", "A B C"), Pair("a b c d", "A B D"), Pair("a b", "no letter of it")]
+    assert [pair.source for pair in rewriting.rewritten(translator, given)] == ["a b c d"]
+    monkeypatch.setattr(rewriting, "LEAST", 99.0)
+    assert list(rewriting.rewritten(translator, given)) == []
 
 
 def test_of_what_a_model_writes_the_nearest_is_kept_if_it_is_new() -> None:
     every = ["Sie schlief.", "Er schlief nicht.", ""]
-    assert synthetic.nearest(every, "Er schlief.", 30) == "Er schlief nicht."
-    assert synthetic.nearest(every, "Er schlief.", 90) is None
-    assert synthetic.nearest(every, "Sie schlief.", 30) is None
-    assert synthetic.nearest([""], "Sie schlief.", 0) is None
+    assert rewriting.nearest(every, "Er schlief.", 30) == "Er schlief nicht."
+    assert rewriting.nearest(every, "Er schlief.", 90) is None
+    assert rewriting.nearest(every, "Sie schlief.", 30) is None
+    assert rewriting.nearest([""], "Sie schlief.", 0) is None

@@ -5,9 +5,9 @@
     python -m examples.bundled.make --data DATA --work DIR --minutes 30 --direction de-en
 
 DATA holds `tatoeba/train.en-de.tsv.gz` and `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German. One model
-learns both directions first; those that ship begin with its weights and go on with one direction each (Ding et al.
-2021). Every stage leaves its result in DIR and is passed over when that is there: after an interruption the same
-command goes on.
+learns both directions first, and translates its text anew; those that ship begin with its weights and go on with one
+direction each (Ding et al. 2021), with what it wrote as well. Every stage leaves its result in DIR and is passed over
+when that is there: after an interruption the same command goes on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 from examples.bundled.card import card
 from examples.bundled.heads import best_head
+from examples.bundled.rewriting import rewritten
 from examples.bundled.text import augmented, distinct, divide, plain, unseen
 from sightline.config import DataConfig, RunConfig, assignment, build_config, merge, read_yaml
 from sightline.console import say
@@ -58,8 +59,6 @@ class Job:
     direction: str
     minutes: float
     held_out: int
-    synthetic: tuple[Path, ...] = ()
-    turned: tuple[Path, ...] = ()
     changes: tuple[str, ...] = ()
     bundled: Path = BUNDLED
     tolerance: float = 0.5
@@ -88,8 +87,6 @@ class Job:
 def main(arguments: Sequence[str] | None = None) -> None:
     """All stages, one after the other."""
     job = parse(arguments)
-    if job.direction == BOTH and (job.synthetic or job.turned):
-        raise SystemExit("--synthetic and --turned are for models of one direction")
     make_folder(job.file("."))
     stages = JOINT_STAGES if job.direction == BOTH else STAGES
     for result, stage in stages.items():
@@ -103,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def write_texts(job: Job) -> None:
     """Training, validation and test pairs in this direction, one file each."""
-    training, validation = texts(job)
+    training, validation = human(job)
+    training = made_of([*training, *unseen(rewritings(job), validation)], validation)
     _write(job.file("valid.tsv"), validation)
     _write(job.file("test.tsv"), given(job, "test-a"))
     _write(job.file("train.tsv"), training)
@@ -112,20 +110,45 @@ def write_texts(job: Job) -> None:
 
 def write_both_texts(job: Job) -> None:
     """Training and validation pairs of both directions, each made as for a model of its own."""
-    (training, validation), (turned, other) = (texts(replace(job, direction=each)) for each in DIRECTIONS)
+    training: list[Pair] = []
+    held_out: list[list[Pair]] = []
+    for direction in DIRECTIONS:
+        people, validation = human(replace(job, direction=direction))
+        training += made_of(people, validation)
+        held_out.append(validation)
     # Side by side, so that the first ones, which BLEU is reckoned of, are of both directions.
-    both = zip(validation, other, strict=True)
-    _write(job.file("valid.tsv"), [pair for pairs in both for pair in pairs])
-    _write(job.file("train.tsv"), [*training, *turned])
+    _write(job.file("valid.tsv"), [pair for pairs in zip(*held_out, strict=True) for pair in pairs])
+    _write(job.file("train.tsv"), training)
 
 
-def texts(job: Job) -> tuple[list[Pair], list[Pair]]:
-    """What a model of one direction learns from, and what is held out."""
+def rewrite(job: Job, direction: str) -> None:
+    """What the model of both directions writes for the sources of one."""
+    pairs, _ = human(replace(job, direction=direction))
+    found = dict.fromkeys(rewritten(load(job.file("model"), compute="int8"), pairs))
+    _write(job.file(f"{direction}.tsv"), list(found))
+    say(f"{job.file(f'{direction}.tsv')}: {len(found):,} pairs made of {len(pairs):,}")
+
+
+def rewritings(job: Job) -> list[Pair]:
+    """What that model wrote, if there is one: for this direction's sources, and as sources, for the other's."""
+    found: dict[Pair, None] = {}
+    for direction in DIRECTIONS:
+        path = job.work / BOTH / f"{direction}.tsv"
+        pairs = read_pairs(pairs=path) if path.exists() and path.stat().st_size else []
+        turned = direction != job.direction
+        found |= dict.fromkeys(Pair(target, source) if turned else Pair(source, target) for source, target in pairs)
+    return list(found)
+
+
+def human(job: Job) -> tuple[list[Pair], list[Pair]]:
+    """What people wrote, in this direction: for training, and what is held out."""
     training, validation = divide(given(job, "train"), job.held_out)
-    made = [pair for path in job.synthetic for pair in read_pairs(pairs=path)]
-    made += [Pair(target, source) for path in job.turned for source, target in read_pairs(pairs=path)]
-    every = augmented([*distinct(training), *dict.fromkeys(unseen(made, validation))])
-    return unseen(every, validation), validation  # parts of sentences, and words, may be sentences too
+    return distinct(training), validation
+
+
+def made_of(pairs: Sequence[Pair], validation: Sequence[Pair]) -> list[Pair]:
+    """The pairs and what is made of them; words and parts of lines may be sentences of the validation part too."""
+    return unseen(augmented(pairs), validation)
 
 
 def given(job: Job, name: str) -> list[Pair]:
@@ -229,7 +252,11 @@ STAGES: dict[str, Callable[[Job], None]] = {
     "scores.json": measure,
 }
 """By what each leaves when it is done."""
-JOINT_STAGES: dict[str, Callable[[Job], None]] = {"train.tsv": write_both_texts, "model/done": train_model}
+JOINT_STAGES: dict[str, Callable[[Job], None]] = {
+    "train.tsv": write_both_texts,
+    "model/done": train_model,
+    **{f"{direction}.tsv": partial(rewrite, direction=direction) for direction in DIRECTIONS},
+}
 
 
 def parse(arguments: Sequence[str] | None) -> Job:
@@ -240,8 +267,6 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser.add_argument("--direction", choices=(BOTH, *DIRECTIONS), required=True)
     parser.add_argument("--minutes", type=float, required=True, help="of training")
     parser.add_argument("--held-out", type=int, default=1500, help="validation pairs")
-    parser.add_argument("--synthetic", type=Path, action="append", default=[], help="more pairs, see synthetic.py")
-    parser.add_argument("--turned", type=Path, action="append", default=[], help="more pairs, of the other direction")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
     parser.add_argument("--bundled", type=Path, default=BUNDLED, help="where the folder goes")
     parser.add_argument("--tolerance", type=float, default=0.5, help="most BLEU, and most chrF, that int8 may cost")
