@@ -21,6 +21,7 @@ from sightline.links import Choice, align, to_pharaoh
 from sightline.metrics import alignment_error_rate, parse_links
 from sightline.training.run import train
 from tests.commands import Command, letters, tiny, write_lines, write_tsv
+from tests.test_decoding_docs import examples
 
 PAIRS = letters(12, seed=4)
 GOLD = [" ".join(f"{place}-{place}" for place in range(len(source.split()))) for source, _ in PAIRS]
@@ -212,6 +213,17 @@ def test_lines_in_parts_show_what_was_copied(copying: Any) -> None:
             np.testing.assert_allclose(copies[rows : rows + part.shape[0], columns : columns + part.shape[1]], part)
             rows, columns = rows + part.shape[0], columns + part.shape[1]
         assert copies.shape == (rows, columns)
+
+
+def test_the_page_on_copying_tells_how_to_look(
+    copying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parent.parent / "docs" / "copying.md"
+    (code,) = [text for language, text in examples(page) if language == "python"]
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(copying("luong", "pointer_generator"), "model")
+    exec(compile(code, page.name, "exec"), {})
+    assert capsys.readouterr().out.count("tensor(") == 2
 
 
 def test_sources_alone_are_translated(command: Command, trained: Any, tmp_path: Path) -> None:
