@@ -18,6 +18,8 @@ from sightline.folder import ModelFiles, ModelFolder
 from sightline.forced import EncodedPair, Forced, encode_pair, forced_pair
 from sightline.text import EOS, PAD
 
+COPYING = "output"  # the module whose weights tell what is copied
+
 
 def force(
     folder: ModelFolder,
@@ -69,15 +71,17 @@ def _force(folder: ModelFolder, encoded: list[EncodedPair], device: torch.device
     batch = Batch(sources, target).to(device or torch.device("cpu"))
     real = batch.source_mask.cpu().numpy()
     # Not inference mode: what a model keeps for later, such as a longer table of positions, must serve training too.
-    with torch.no_grad(), capture(folder.model, where=is_cross_attention) as maps:
+    with torch.no_grad(), capture(folder.model, where=lambda name: name == COPYING or is_cross_attention(name)) as maps:
         memory = folder.model.encode(batch)
         log_probs = folder.model.token_log_probs(batch, memory).cpu()
-        layers = [_over_tokens(layer, memory, target.mask.size(1)).float().cpu().numpy() for layer in maps.values()]
+        longest = target.mask.size(1)
+        found = {name: _over_tokens(one, memory, longest).float().cpu().numpy() for name, one in maps.items()}
     for row, one in enumerate(encoded):
         rows = len(one.target)
         # Sources that are all empty are one end symbol to a tokenizer, and one each to a model.
-        seen = [layer[row, :, :rows][:, :, real[row]][..., : len(one.source)] for layer in layers]
-        yield forced_pair(one, seen, log_probs[row, :rows].tolist(), folder.config.model)
+        seen = {name: each[row, :, :rows][:, :, real[row]][..., : len(one.source)] for name, each in found.items()}
+        copied = seen.pop(COPYING, None)
+        yield forced_pair(one, list(seen.values()), log_probs[row, :rows].tolist(), folder.config.model, copied)
 
 
 def _over_tokens(weights: Tensor, memory: Memory, rows: int) -> Tensor:

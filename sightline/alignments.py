@@ -12,7 +12,7 @@ from sightline.data import Pair
 from sightline.errors import SightlineError
 from sightline.folder import save_config
 from sightline.forced import Forced, read_alignment
-from sightline.gallery import heatmap, model_view, page
+from sightline.gallery import heatmaps, model_view, page
 from sightline.plot import html as html_text
 from sightline.plot import png as write_png
 from sightline.plot import save
@@ -53,12 +53,12 @@ def look(translator: Translator, lines: Sequence[str]) -> list[Forced]:
     if not any(one.parts for one in asked):
         return seen
     # A line of which all is copied has as many layers and heads as others, all blank.
-    heads = [len(layer) for layer in (seen or translator.force([("", "")]))[0].sentence.layers]
+    like = (seen or translator.force([("", "")]))[0].sentence
     rest = iter(seen)
     result = []
     for one in asked:
         of_parts = [(part, None if own is None else next(rest)) for part, own in one.parts]
-        result.append(joined_forced(of_parts, translator.files.tokenizers, heads) if of_parts else next(rest))
+        result.append(joined_forced(of_parts, translator.files.tokenizers, like) if of_parts else next(rest))
     return result
 
 
@@ -139,7 +139,7 @@ def draw(
         save(html_text(page(views, references)), html)
     if svg is None and png is None:
         return
-    maps = [heatmap(forced, translators[0].config.alignment) for forced in aligned[0]]
+    maps = [one for forced in aligned[0] for one in heatmaps(forced, translators[0].config.alignment)]
     if svg is not None:
         save(svg_text(maps), svg)
     if png is not None:

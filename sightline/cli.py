@@ -201,14 +201,15 @@ def align(
 def print_aligned(translator: Translator, first: Sequence[Forced], rest: Iterable[Forced], show: bool) -> None:
     """Prints each sentence's links, or draws the `first` ones."""
     from sightline.forced import read_alignment
-    from sightline.gallery import heatmap
+    from sightline.gallery import heatmaps
     from sightline.links import to_pharaoh
     from sightline.plot import terminal
 
     for forced in () if show else chain(first, rest):
         print(to_pharaoh(read_alignment(forced, translator.config.alignment), forced.dividers))
     for forced in first if show else ():
-        print(terminal(heatmap(forced, translator.config.alignment)), end="\n\n")
+        for one in heatmaps(forced, translator.config.alignment):
+            print(terminal(one), end="\n\n")
 
 
 def read_gold(path: Path, given: Sequence[Pair] | Sequence[str], one_based: bool) -> Gold:

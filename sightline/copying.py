@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from sightline.attention.capture import Tapped
 from sightline.attention.core import masked_softmax
 from sightline.batch import Memory
 from sightline.decoders.base import Decoded
 from sightline.mixtures import mixture_log_probs, mixture_nll
-from sightline.output_layer import Named, Reading
+from sightline.output_layer import Given, Named, Reading
 from sightline.outputs import Output
 from sightline.state import State
 from sightline.text import UNK, Sizes
@@ -208,10 +209,11 @@ class SelectiveRead(nn.Module):
         return masked_softmax(scores.masked_fill(~same, 0.0), same).to(states.dtype) @ states
 
 
-class CopyOutput(ViewedOutput):
+class CopyOutput(ViewedOutput, Tapped):
     """The mixture of generating and copying, over the vocabulary and the open words of each sentence.
 
-    `reader` adds to a step's input what was copied in the one before.
+    `reader` adds to a step's input what was copied in the one before. Whoever looks at its weights sees those of the
+    mixture, `(1 - g) κ_i`: the probability that the next token is copied from position i.
     """
 
     def __init__(self, vocabulary: Output, view: CopyView, reader: SelectiveRead | None = None) -> None:
@@ -230,12 +232,26 @@ class CopyOutput(ViewedOutput):
         copied = self.reader(by_sentence(tokens, state.width), scores, state.shared)
         return torch.cat([embedded, copied.flatten(0, 1).to(embedded.dtype)], -1)
 
+    def see(self, decoded: Decoded, given: Given) -> Reading:
+        seen = super().see(decoded, given)
+        if self.tap is not None:
+            self.tap.record(self.copies(seen.features)[:, None])
+        return seen
+
     def see_step(self, decoded: Decoded, tokens: Tensor, embedded: Tensor | None) -> Reading:
         seen = super().see_step(decoded, tokens, embedded)
+        if self.tap is not None:
+            self.tap.record(self.copies(seen.features)[:, None])
         if self.reader is None:
             return seen
         own = {**seen.state.own, SCORES: seen.features.weights.flatten(0, 1)}
         return seen._replace(state=replace(seen.state, own=own))
+
+    def copies(self, seen: Seen) -> Tensor:
+        """The probability of copying each source position, `(B, T, S)`; a row sums to what generating leaves."""
+        # Sentence by sentence: the logits of a whole batch would be the largest tensor of all.
+        normaliser = torch.stack([self.vocabulary.logits(features).logsumexp(-1) for features in seen.features])
+        return seen.shares(normaliser)[1]
 
     def joined(self, steps: Sequence[Seen]) -> Seen:
         return Seen.joined(steps)

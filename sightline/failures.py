@@ -321,3 +321,5 @@ CHECKS: dict[str, Callable[[Translation, Expectations], Flag | None]] = {
     "unsure": _unsure,
     "scattered": _scattered,
 }
+# Those that read attention. What was copied tells nothing of what was seen.
+OF_ATTENTION = frozenset({"dropped", "scattered"})

@@ -29,8 +29,9 @@ class Forced:
     """A sentence pair read by a model with the target given.
 
     `sentence` holds the attention of the decoder to the source, layer by layer, over tokens; it has no layers when
-    the model has no attention. `token_log_probs` has one entry a target token, the end symbol last. Of several sources,
-    `dividers` are the places of the words that stand between each two of them.
+    the model has no attention, and what was copied then takes their place, if the model copies. `token_log_probs` has
+    one entry a target token, the end symbol last. Of several sources, `dividers` are the places of the words that stand
+    between each two of them.
     """
 
     source_words: list[str]
@@ -40,8 +41,8 @@ class Forced:
     dividers: tuple[int, ...] = ()
 
     def word_links(self, alignment: AlignmentConfig) -> links.Links | None:
-        """Word links (source, target) under the chosen layer, head and reading; None without attention."""
-        if not self.sentence.layers:
+        """Word links (source, target) under the chosen layer, head and reading; None without weights."""
+        if not self.sentence.telling:
             return None
         return links.align(self.sentence, links.Choice(alignment.layer, alignment.head, alignment.reading))
 
@@ -52,11 +53,15 @@ class Forced:
         ]
 
     def word_weights(self, alignment: AlignmentConfig) -> NDArray[np.float64] | None:
-        """Weights (target words, source words) of the chosen layer and head; None without attention."""
-        if not self.sentence.layers:
+        """Weights (target words, source words) of the chosen layer and head; None without weights."""
+        if not self.sentence.telling:
             return None
-        weights = links.select(self.sentence.layers, alignment.layer, alignment.head)
+        weights = links.select(self.sentence.telling, alignment.layer, alignment.head)
         return self._words(links.read_rows(weights, alignment.reading))
+
+    def word_copies(self) -> NDArray[np.float64] | None:
+        """How probable it was to copy (target words, source words): always of the row that predicts a token."""
+        return None if self.sentence.copied is None else self._words(links.read_rows(self.sentence.copied[0]))
 
     def _words(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         sentence = self.sentence
@@ -78,13 +83,17 @@ class EncodedPair:
 
 
 def forced_pair(
-    pair: EncodedPair, layers: Sequence[links.Weights], token_log_probs: list[float], config: ModelConfig
+    pair: EncodedPair,
+    layers: Sequence[links.Weights],
+    token_log_probs: list[float],
+    config: ModelConfig,
+    copied: links.Weights | None = None,
 ) -> Forced:
-    """A pair as a model of this configuration saw it: L arrays `(H, T, S)`."""
+    """A pair as a model of this configuration saw it: L arrays `(H, T, S)`, and what was copied, `(1, T, S)`."""
     # Sources that are looked at side by side each have a place that is looked at most; else they compete.
     several = bool(pair.dividers) and config.sources.context == "concatenated"
     ends = [place + 1 for place, id in enumerate(pair.source) if id == EOS][:-1] if several else []
-    sentence = links.Sentence(layers, pair.target_owners, pair.source_owners, tuple(ends))
+    sentence = links.Sentence(layers, pair.target_owners, pair.source_owners, tuple(ends), copied)
     return Forced(pair.source_words, pair.target_words, sentence, token_log_probs, pair.dividers)
 
 
@@ -107,13 +116,18 @@ def has_attention(config: ModelConfig) -> bool:
     return config.has_source and (config.recipe != "seq2seq" or config.encoder.kind == "hops")
 
 
+def has_alignment(config: ModelConfig) -> bool:
+    """Whether there are weights to align by: attention's, or those of copying."""
+    return has_attention(config) or config.copies
+
+
 def has_step_weights(config: ModelConfig) -> bool:
     """Whether each step of its search tells where it looked."""
     return has_attention(config) and config.recipe != "seq2seq" and config.decoder.cross_attention == "full"
 
 
 def read_alignment(forced: Forced, alignment: AlignmentConfig) -> links.Links:
-    """The links, or an error when the model has no attention to tell them."""
+    """The links, or an error when the model has no weights to tell them."""
     found = forced.word_links(alignment)
     if found is None:
         raise SightlineError(NO_ATTENTION)

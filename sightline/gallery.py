@@ -13,6 +13,7 @@ READINGS = {
     "predicts": "each word's row: as it was about to be written",
     "consumes": "each word's row: as it was read, after it was written",
 }
+COPYING = "Copying"  # the name of the map of what was copied, which is beside those of attention
 
 
 def heatmap(forced: Forced, alignment: AlignmentConfig, title: str = "") -> Heatmap:
@@ -23,8 +24,17 @@ def heatmap(forced: Forced, alignment: AlignmentConfig, title: str = "") -> Heat
     return Heatmap(forced.source_words, forced.target_words, weights, title, sorted(found))
 
 
+def heatmaps(forced: Forced, alignment: AlignmentConfig) -> list[Heatmap]:
+    """The same, and of a model that copies the map of that."""
+    copies = forced.word_copies()
+    if copies is None or not forced.sentence.layers:
+        return [heatmap(forced, alignment, "" if copies is None else COPYING)]
+    return [heatmap(forced, alignment), Heatmap(forced.source_words, forced.target_words, copies, COPYING)]
+
+
 def model_view(name: str, forced: Forced, alignment: AlignmentConfig, score: float | None = None) -> ModelView:
-    """What one model did with one sentence, every layer and head; a model without attention shows its words alone."""
+    """What one model did with one sentence: every layer and head, and what it copied; without any, its words alone."""
+    copies = forced.word_copies() if forced.sentence.layers else forced.word_weights(alignment)
     return ModelView(
         name=name,
         source=forced.source_words,
@@ -33,7 +43,8 @@ def model_view(name: str, forced: Forced, alignment: AlignmentConfig, score: flo
         chosen=(alignment.layer, alignment.head),
         links=sorted(forced.word_links(alignment) or ()),
         score=score,
-        note=READINGS[alignment.reading] if forced.sentence.layers else "this model has no attention to show",
+        note=READINGS[alignment.reading] if forced.sentence.telling else "this model has no attention to show",
+        beside={} if copies is None else {COPYING: copies},
     )
 
 

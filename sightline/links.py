@@ -44,12 +44,24 @@ class Sentence(NamedTuple):
     `layers`: L arrays `(H, n + 1, m + 1)`, end-of-sentence row and column included; H may differ by layer.
     `target_words`, `source_words`: for each token the index of its word, -1 for special tokens.
     `apart`: the columns at which another source begins that is looked at on its own; each then has links of its own.
+    `copied`: `(1, n + 1, m + 1)`, how probable it was to copy each source token, of a model that copies.
     """
 
     layers: Sequence[Weights]
     target_words: Sequence[int]
     source_words: Sequence[int]
     apart: Sequence[int] = ()
+    copied: Weights | None = None
+
+    @property
+    def maps(self) -> list[Weights]:
+        """All its weights: the layers, and last what was copied."""
+        return [*self.layers, *(() if self.copied is None else (self.copied,))]
+
+    @property
+    def telling(self) -> Sequence[Weights]:
+        """The layers that an alignment is read from: attention's, or without any what was copied."""
+        return self.layers or self.maps
 
 
 class MatchAndMass(NamedTuple):
@@ -223,7 +235,7 @@ def symmetrise(forward: Links, backward: Links, how: Symmetry = "grow-diag") -> 
 
 def align(sentence: Sentence, choice: Choice) -> Links:
     """The word links of one sentence under one choice of weights."""
-    weights = read_rows(select(sentence.layers, choice.layer, choice.head), choice.reading)
+    weights = read_rows(select(sentence.telling, choice.layer, choice.head), choice.reading)
     found: Links = set()
     for start, end in pairwise([0, *sentence.apart, None]):
         found |= links(weights[:, start:end], sentence.target_words, sentence.source_words[start:end])
@@ -240,7 +252,7 @@ def best_head(sentences: Sequence[Sentence], score: Callable[[list[Links]], floa
     if not sentences:
         raise SightlineError("choosing an alignment head needs at least one sentence")
     scored = (
-        (choice, score([align(sentence, choice) for sentence in sentences])) for choice in choices(sentences[0].layers)
+        (choice, score([align(sentence, choice) for sentence in sentences])) for choice in choices(sentences[0].telling)
     )
     return min(scored, key=lambda pair: pair[1])
 

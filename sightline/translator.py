@@ -17,7 +17,7 @@ from sightline.engines.base import Task, Watch
 from sightline.engines.choice import AUTO, Engines
 from sightline.errors import SightlineError
 from sightline.folder import ModelFiles, open_files
-from sightline.forced import NO_ATTENTION, Forced, has_attention, has_step_weights
+from sightline.forced import NO_ATTENTION, Forced, has_alignment, has_attention, has_step_weights
 from sightline.hypothesis import Hypothesis, SearchOptions
 from sightline.later import NO_SIGHT, Found, sights, with_later
 from sightline.limits import most_tokens
@@ -275,7 +275,7 @@ class Translator:
 
     def check_attention(self) -> None:
         """Refuses a model that has no alignment to show."""
-        if not has_attention(self.config.model):
+        if not has_alignment(self.config.model):
             raise SightlineError(f"{self.files.path}: {NO_ATTENTION}")
 
     def force(self, pairs: Sequence[tuple[str, str | list[int]]]) -> list[Forced]:
@@ -342,10 +342,12 @@ class Translator:
     def _checked(self, made: list[Translation], work: Sequence[Asked], plan: Plan) -> list[Translation]:
         """The translations with the signs that they are bad; with `retry`, the better of two attempts at those."""
         from sightline import expectations
-        from sightline.failures import detect
+        from sightline.failures import OF_ATTENTION, detect
         from sightline.retries import with_retries
 
         expected = expectations.load(self.files.path)
+        if not has_attention(self.config.model):
+            expected = replace(expected, unchecked=expected.unchecked | OF_ATTENTION)
         if not plan.wishes.retry:
             return [_only_asked(one.changed(flags=detect(one, expected)), plan) for one in made]
 

@@ -150,10 +150,10 @@ def _sight(parts: Sequence[Part], made: Sequence[Translation | None], tokenizers
     return Sight(targets.every, sources.every, sorted(found), weights if blocks else None)
 
 
-def joined_forced(parts: Sequence[tuple[Part, Forced | None]], tokenizers: Tokenizers, heads: Sequence[int]) -> Forced:
+def joined_forced(parts: Sequence[tuple[Part, Forced | None]], tokenizers: Tokenizers, like: links.Sentence) -> Forced:
     """What a model saw of a line, of what it saw of its parts (None of what was copied).
 
-    Their weights are blocks along the diagonal. `heads`: how many each of its layers has.
+    Their weights are blocks along the diagonal. `like`: any sentence of the model, which has as many layers and heads.
     """
     sources, targets = _Words(), _Words()
     rows, columns = [0], [0]
@@ -177,17 +177,18 @@ def joined_forced(parts: Sequence[tuple[Part, Forced | None]], tokenizers: Token
         rows.append(len(target_owners))
         columns.append(len(source_owners))
     real = [one for _, one in parts if one is not None]
-    layers = []
-    for number, count in enumerate(heads):
-        whole = np.zeros((count, max(rows[-1], 1), max(columns[-1], 1)))
+    maps = []
+    for number, each in enumerate(like.maps):
+        whole = np.zeros((len(each), max(rows[-1], 1), max(columns[-1], 1)))
         for place, (_, one) in enumerate(parts):
             if one is not None:
-                block = one.sentence.layers[number]
+                block = one.sentence.maps[number]
                 top, left = rows[place], columns[place]
                 whole[:, top : top + block.shape[1], left : left + block.shape[2]] = block
-        layers.append(whole)
+        maps.append(whole)
+    copies = None if like.copied is None else maps.pop()
     log_probs = [value for one in real for value in one.token_log_probs]
-    sentence = links.Sentence(layers, target_owners[:-1], source_owners[:-1])
+    sentence = links.Sentence(maps, target_owners[:-1], source_owners[:-1], copied=copies)
     return Forced(sources.every, targets.every, sentence, log_probs)
 
 

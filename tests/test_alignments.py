@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sightline
-from sightline.alignments import align_corpus
-from sightline.config import AlignmentConfig
+from sightline.alignments import align_corpus, look
+from sightline.config import AlignmentConfig, build_config, merge
 from sightline.data import Pair
 from sightline.folder import read_config
-from sightline.links import to_pharaoh
+from sightline.links import Choice, align, to_pharaoh
 from sightline.metrics import alignment_error_rate, parse_links
-from tests.commands import Command, letters, write_lines, write_tsv
+from sightline.training.run import train
+from tests.commands import Command, letters, tiny, write_lines, write_tsv
+from tests.test_decoding_docs import examples
 
 PAIRS = letters(12, seed=4)
 GOLD = [" ".join(f"{place}-{place}" for place in range(len(source.split()))) for source, _ in PAIRS]
@@ -123,6 +127,103 @@ def test_models_side_by_side(command: Command, trained: Any, pairs: Path, tmp_pa
     assert models[0]["note"] == "each word's row: as it was about to be written"
     assert models[2]["note"] == "this model has no attention to show"
     assert models[0]["heads"] == [1]
+    assert [model["beside"] for model in models] == [[], [], []]  # none of them copies
+
+
+@pytest.fixture(scope="module")
+def copying(tmp_path_factory: pytest.TempPathFactory, toy_pairs: Path) -> Any:
+    """`copying(recipe, kind)`: a model that copies and knows little."""
+
+    @cache
+    def folder(recipe: str, kind: str) -> Path:
+        values = merge(tiny(recipe), {"data": {"pairs": str(toy_pairs)}, "training": {"max_steps": 2}})
+        selective = {"selective_read": recipe != "transformer"} if kind == "copynet" else {}
+        values = merge(values, {"model": {"copying": {"kind": kind, **selective}}})
+        output = tmp_path_factory.mktemp("copying") / f"{recipe}-{kind}"
+        train(build_config(values, recipe), output)
+        return output
+
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind"), [("bahdanau", "copynet"), ("luong", "pointer_generator"), ("transformer", "copy_head")]
+)
+def test_what_was_copied_is_one_map_more(
+    recipe: str, kind: str, command: Command, copying: Any, pairs: Path, tmp_path: Path
+) -> None:
+    model, paths = copying(recipe, kind), [tmp_path / "page.html", tmp_path / "maps.svg"]
+    done = command("align", model, "--pairs", pairs, "--limit", 2, "--html", paths[0], "--svg", paths[1])
+    assert (done.code, done.err) == (0, "")
+    (view,) = page_data(paths[0])["sentences"][0]["models"]
+    assert (view["beside"], view["chosen"]) == (["Copying"], [None, None])
+    forced = list(align_corpus(sightline.load(model), [Pair(*pair) for pair in PAIRS]))
+    assert view["heads"] == [*(len(layer) for layer in forced[0].sentence.layers), 1]
+    assert paths[1].read_text().count("<g transform") == 2 * 2
+    # The links are attention's alone.
+    attention = [one.sentence._replace(copied=None) for one in forced]
+    expected = [to_pharaoh(align(one, Choice())) for one in attention]
+    assert done.out.split("\n")[:-1] == expected
+    shown = command("align", model, "--pairs", pairs, "--limit", 2, "--show")
+    assert shown.out.count("Copying") == 2
+    for one in forced:
+        copies = one.word_copies()
+        assert copies is not None
+        assert copies.shape == (len(one.target_words), len(one.source_words))
+        assert (copies >= 0).all()
+        assert (copies.sum(1) < 1).all()
+
+
+@pytest.mark.parametrize("kind", ["copynet", "copy_head"])
+def test_without_attention_what_was_copied_tells_the_links(
+    kind: str, command: Command, copying: Any, pairs: Path, gold: Path, tmp_path: Path
+) -> None:
+    model = copying("seq2seq", kind)
+    done = command("align", model, "--pairs", pairs, "--html", tmp_path / "page.html")
+    assert (done.code, done.err) == (0, "")
+    forced = list(align_corpus(sightline.load(model), [Pair(*pair) for pair in PAIRS]))
+    for line, one in zip(done.out.split("\n")[:-1], forced, strict=True):
+        assert not one.sentence.layers
+        copies = one.word_copies()
+        assert copies is not None
+        links = {(int(row.argmax()), target) for target, row in enumerate(copies)}
+        assert line == to_pharaoh(links)
+    (view,) = page_data(tmp_path / "page.html")["sentences"][0]["models"]
+    assert (view["heads"], view["beside"], view["chosen"]) == ([1], ["Copying"], [0, None])
+    assert view["note"] == "each word's row: as it was about to be written"
+    assert command("align", model, "--pairs", pairs, "--limit", 1, "--show").out.count("Copying") == 1
+    measured = command("align", model, "--pairs", pairs, "--gold", gold)
+    assert [line.split("%")[0].rsplit(" ", 1)[0] for line in measured.err.splitlines()] == ["alignment error rate"] * 2
+    translated = sightline.load(model).translate("a b c d", check=True, align=True)
+    assert translated.weights is not None
+    # What was copied is no sign of what was seen.
+    assert not {flag.name for flag in translated.flags or []} & {"dropped", "scattered"}
+    assert "\t" in command("translate", model, "--align", stdin=b"a b\n").out
+
+
+def test_lines_in_parts_show_what_was_copied(copying: Any) -> None:
+    for recipe in ("bahdanau", "seq2seq"):
+        whole = sightline.load(copying(recipe, "copynet"), split=True)
+        (found,), alone = look(whole, ["a b\n\nc d e"]), look(whole, ["a b", "c d e"])
+        copies, parts = found.word_copies(), [one.word_copies() for one in alone]
+        assert copies is not None
+        rows = columns = 0
+        for part in parts:
+            assert part is not None
+            np.testing.assert_allclose(copies[rows : rows + part.shape[0], columns : columns + part.shape[1]], part)
+            rows, columns = rows + part.shape[0], columns + part.shape[1]
+        assert copies.shape == (rows, columns)
+
+
+def test_the_page_on_copying_tells_how_to_look(
+    copying: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parent.parent / "docs" / "copying.md"
+    (code,) = [text for language, text in examples(page) if language == "python"]
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(copying("luong", "pointer_generator"), "model")
+    exec(compile(code, page.name, "exec"), {})
+    assert capsys.readouterr().out.count("tensor(") == 2
 
 
 def test_sources_alone_are_translated(command: Command, trained: Any, tmp_path: Path) -> None:

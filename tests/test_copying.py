@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from sightline.attention.capture import capture
 from sightline.batch import Batch, pad
 from sightline.config import build_config
 from sightline.copying import Copyable, CopyHead, CopyOutput, CopyScores, Seen
@@ -190,6 +192,82 @@ def test_the_share_of_copying_is_the_largest_over_positions() -> None:
         logits = head.kernels(seen[row, column].T[None])[0, :, :length]
         torch.testing.assert_close(torch.sigmoid(-found.gate[row, column]), torch.sigmoid(logits[1]).max())
         torch.testing.assert_close(found.weights[row, column, :length], logits[0].softmax(-1))
+
+
+@torch.no_grad()
+def copied_by_hand(model: EncoderDecoder, batch: Batch, row: int, column: int, attention: Tensor) -> list[float]:
+    """The probability of copying each real position of a sentence, from the parameters, one number at a time."""
+    assert isinstance(model.output, CopyOutput)
+    own = dict(model.output.view.named_parameters())
+    length = int(batch.source_mask[row].sum())
+    memory = model.encode(batch).states[row, :length]
+    seen = model.read(batch).features
+    feature = seen.features[row, column]
+    generated = [math.exp(score) for score in model.output.vocabulary.weight @ feature + model.output.vocabulary.bias]
+    if "key.weight" in own:  # CopyNet
+        scores = [float(torch.tanh(own["key.weight"] @ state) @ feature) for state in memory]
+        return [math.exp(score) / (sum(map(math.exp, scores)) + sum(generated)) for score in scores]
+    if "gate.weight" in own:  # a pointer-generator
+        assert batch.targets is not None
+        embedded = model.embed(model.shifted(batch.targets))[row, column]
+        context = attention[:length] @ memory
+        gate = own["gate.weight"][0] @ torch.cat([feature, context, embedded]) + own["gate.bias"][0]
+        return [float(torch.sigmoid(-gate) * weight) for weight in attention[:length]]
+
+    def convolved(values: Tensor, name: str) -> Tensor:  # a kernel of 3
+        padded = torch.nn.functional.pad(values, (0, 0, 1, 1))
+        places = [(own[f"{name}.weight"] * padded[place : place + 3].T).sum((1, 2)) for place in range(len(values))]
+        return torch.stack(places) + own[f"{name}.bias"]
+
+    known = convolved(memory, "of_memory") * (own["of_state.weight"] @ feature + own["of_state.bias"])
+    found = convolved(known / known.norm(dim=1, keepdim=True), "kernels")
+    exponents = [math.exp(score) for score in found[:, 0]]
+    return [float(torch.sigmoid(found[:, 1].max())) * value / sum(exponents) for value in exponents]
+
+
+@pytest.mark.parametrize(("recipe", "kind"), COMBINATIONS)
+def test_captured_weights_are_those_of_copying(recipe: str, kind: str) -> None:
+    model, batch = make(recipe, kind, JOINT, selective_read=False), examples(JOINT)
+    plain = model.token_log_probs(batch)
+    with capture(model) as maps:
+        assert torch.equal(model.token_log_probs(batch), plain)
+    copied = maps["output"]
+    assert copied.shape == (2, 1, 4, 5)
+    assert not copied[0, :, :, 4:].any()  # padding
+    attention = [weights for name, weights in maps.items() if name.endswith((".attention", ".cross"))]
+    for row, column, length in ((0, 1, 4), (1, 2, 5)):
+        looked = attention[-1][row, 0, column] if attention else torch.zeros(0)
+        expected = copied_by_hand(model, batch, row, column, looked)
+        assert copied[row, 0, column, :length].tolist() == pytest.approx(expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("recipe", "kind"), COMBINATIONS)
+def test_captured_weights_and_the_vocabulary_are_the_distribution(recipe: str, kind: str) -> None:
+    """Step by step as in the full pass; what a row lacks of 1 is the vocabulary's."""
+    model, batch = make(recipe, kind, OPEN), examples(OPEN)
+    assert isinstance(model.output, CopyOutput)
+    assert batch.targets is not None
+    with capture(model, where=lambda name: name == "output") as whole:
+        seen = model.read(batch).features
+    with capture(model, where=lambda name: name == "output") as maps:
+        state = model.start(batch)
+        for tokens in model.shifted(batch.targets).unbind(1):
+            state = model.step(tokens, state).state
+    torch.testing.assert_close(maps["output"], whole["output"])
+    copied = whole["output"][:, 0]
+    words = model.output.vocabulary.log_probs(seen.features).exp()
+    expected = torch.nn.functional.pad((1 - copied.sum(-1, keepdim=True)) * words, (0, copied.size(-1)))
+    expected.scatter_add_(-1, seen.ids, copied)
+    torch.testing.assert_close(model.output.log_probs(seen).exp(), expected)
+
+
+def test_captured_steps_of_several_hypotheses_have_a_row_each_as_attention_has() -> None:
+    model, batch = make("luong", "copynet", OPEN), examples(OPEN)
+    state = model.start(batch).expand(2)
+    with capture(model) as maps:
+        model.step(torch.tensor([5, 6, 7, 8]), state)
+    assert maps["output"].shape == maps["decoder.attention"].shape == (2, 1, 2, 6)
 
 
 def test_selective_read_takes_what_stands_where_the_token_was_copied_from() -> None:

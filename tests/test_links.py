@@ -172,6 +172,20 @@ def test_a_model_without_weights_says_so():
         select([])
 
 
+def test_what_was_copied_is_in_no_average_and_tells_where_nothing_else_does():
+    looked, copied = np.eye(3)[None], np.eye(3)[None, [1, 0, 2]]
+    both = Sentence([looked], range(2), range(2), copied=copied)
+    assert align(both, Choice()) == {(0, 0), (1, 1)}
+    assert [one is other for one, other in zip(both.maps, [looked, copied], strict=True)] == [True, True]
+    alone = Sentence([], range(2), range(2), copied=copied)
+    assert align(alone, Choice()) == {(0, 1), (1, 0)}
+    gold = [{(0, 1), (1, 0)}]
+    assert best_head([both], lambda predicted: error(predicted, gold))[1] > 0
+    assert best_head([alone], lambda predicted: error(predicted, gold)) == (Choice(), 0)
+    with pytest.raises(SightlineError, match="no attention weights"):
+        align(Sentence([], range(2), range(2)), Choice())
+
+
 def test_best_head_finds_the_hidden_head_and_its_reading():
     generator = np.random.default_rng(0)
     sentences = []

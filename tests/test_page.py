@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise
@@ -261,6 +261,27 @@ def test_a_layer_and_a_head_are_chosen_by_keyboard(show: Show) -> None:
     tab.press("ArrowUp", 2)
     point_at(tab, word("target", 0))
     assert numbers(tab, "source") == ["90%", "10%", ""]
+
+
+def copying_view(layers: Sequence[NDArray[np.float64]]) -> ModelView:
+    """A model that copies its second word from the second, with or without attention."""
+    copied = {"Copying": np.array([[0.1, 0.0, 0.0], [0.0, 0.6, 0.2]])}
+    return ModelView("copies", ["the", "old", "house"], ["das", "Haus"], layers, beside=copied)
+
+
+def test_what_was_copied_is_chosen_like_a_layer(show: Show) -> None:
+    tab = show(copying_view([np.array([[[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]])] * 2), copying_view([]))
+    options = "[...document.querySelectorAll('.panel-head select')[{}].options].map(one => one.text)"
+    layers = ["All layers, average, used to align", "Layer 0", "Layer 1"]
+    assert tab.evaluate(options.format(0)) == [*layers, "Copying"]
+    assert tab.evaluate(options.format(1)) == ["Copying, used to align"]
+    for panel, expected in ((0, ["", "", "100%"]), (1, ["", "60%", "20%"])):  # it is in no average
+        point_at(tab, word("target", 1, panel))
+        assert numbers(tab, "source", panel) == expected
+    tab.evaluate("document.querySelector('.panel-head select').focus()")
+    tab.press("ArrowDown", 3)
+    point_at(tab, word("target", 1))
+    assert numbers(tab, "source") == ["", "60%", "20%"]
 
 
 def test_models_stand_side_by_side(show: Show) -> None:

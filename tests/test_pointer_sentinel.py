@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sightline import outputs
+from sightline.attention.capture import capture
 from sightline.attention.masks import recent_mask
 from sightline.batch import Batch, Memory, Tokens, pad
 from sightline.decoders import Decoded, Decoder
@@ -49,6 +50,26 @@ def test_the_mixture_by_hand(decoder: str) -> None:
     expected = torch.tensor(plainly(model, tokens, window=3), dtype=torch.double)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(expected.sum(-1), torch.ones(7, dtype=torch.double))
+
+
+@pytest.mark.parametrize("decoder", ["lstm", "transformer"])
+def test_captured_weights_are_those_of_pointing(decoder: str) -> None:
+    model, tokens = make(decoder, "sentinel"), [5, 6, 5, 5, 7, 6, 3]
+    assert isinstance(model.output, PointerOutput)
+    plain = full(model, text_batch([tokens]))
+    with capture(model) as maps:
+        assert torch.equal(full(model, text_batch([tokens])), plain)
+    weights = maps["output.pointer.sentinel"]
+    assert weights.shape == (1, 1, 7, 7)
+    seen = weights[0, 0]
+    assert not seen[:, 0].any()  # the start symbol is no word
+    assert not seen.triu(1).any()
+    assert not seen.tril(-3).any()  # what has left the window
+    # Each row's weights, on the words that were read, and what it lacks of 1, on the vocabulary, are the mixture.
+    words = model.output.vocabulary.log_probs(model.read(text_batch([tokens])).features.features)[0].exp()
+    expected = (1 - seen.sum(-1, keepdim=True)) * words
+    expected.scatter_add_(-1, torch.tensor([[model.bos, *tokens[:-1]]] * 7), seen)
+    torch.testing.assert_close(expected, torch.tensor(plainly(model, tokens, window=3), dtype=torch.double))
 
 
 def test_a_strong_sentinel_leaves_the_vocabulary() -> None:

@@ -12,11 +12,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from sightline.attention.capture import Tapped
 from sightline.attention.core import masked_scores
 
 
-class Sentinel(nn.Module):
-    """The query's projection and the sentinel, for states `width` wide."""
+class Sentinel(Tapped):
+    """The query's projection and the sentinel, for states `width` wide.
+
+    Whoever looks at its weights sees those of pointing, `(B, 1, T, S)`: what a row lacks of 1 is the gate.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -30,4 +34,7 @@ class Sentinel(nn.Module):
         """
         queries = torch.tanh(self.query(states))
         pointed = masked_scores(queries @ past.transpose(-1, -2), mask)
-        return torch.cat([pointed, (queries @ self.sentinel)[..., None]], -1).log_softmax(-1)
+        result = torch.cat([pointed, (queries @ self.sentinel)[..., None]], -1).log_softmax(-1)
+        if self.tap is not None:
+            self.tap.record(result[..., :-1].exp()[:, None])
+        return result

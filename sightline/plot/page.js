@@ -30,14 +30,18 @@ function bytes(model) {
   return model.bytes;
 }
 
-// Which matrix: [null, null] all, [layer, null] a layer's average, [layer, head] one head.
+// The last maps of a model may be others than attention's layers, by name: they are in no average.
+const besideOf = (model) => model.beside || [];
+const layersOf = (model) => model.heads.length - besideOf(model).length;
+
+// Which matrix: [null, null] all layers, [layer, null] a layer's average, [layer, head] one head.
 function matrix(model, [layer, head]) {
   const size = model.source.length * model.target.length;
   const result = new Float32Array(size);
   let start = 0;
   model.heads.forEach((count, index) => {
-    if (layer === null || layer === index) {
-      const layerShare = layer === null ? 1 / model.heads.length : 1;
+    if (layer === null ? index < layersOf(model) : layer === index) {
+      const layerShare = layer === null ? 1 / layersOf(model) : 1;
       for (let number = 0; number < count; number += 1) {
         if (layer !== null && head !== null && head !== number) continue;
         const share = layer !== null && head !== null ? 1 : layerShare / count;
@@ -58,13 +62,15 @@ function mapPicker(model, chosen, onChange) {
     option.selected = JSON.stringify(value) === JSON.stringify(chosen);
     parent.append(option);
   };
-  add(select, [null, null], "All layers, average");
-  model.heads.forEach((count, layer) => {
+  const layers = layersOf(model);
+  if (layers) add(select, [null, null], "All layers, average");
+  model.heads.slice(0, layers).forEach((count, layer) => {
     const group = make("optgroup", "", undefined, { label: `Layer ${layer}` });
     add(group, [layer, null], count === 1 ? `Layer ${layer}` : `Layer ${layer}, average`);
     for (let head = 0; count > 1 && head < count; head += 1) add(group, [layer, head], `Layer ${layer}, head ${head}`);
     select.append(group);
   });
+  besideOf(model).forEach((name, place) => add(select, [layers + place, null], name));
   select.addEventListener("change", () => onChange(JSON.parse(select.value)));
   return select;
 }
@@ -88,7 +94,7 @@ function makePanel(model, index) {
     const chosen = state.maps.get(index) || model.chosen;
     const valid = chosen[0] === null || (chosen[0] < maps && (chosen[1] === null || chosen[1] < model.heads[chosen[0]]));
     panel.matrix = matrix(model, valid ? chosen : model.chosen);
-    if (maps > 1 || model.heads[0] > 1) {
+    if (maps > 1 || model.heads[0] > 1 || besideOf(model).length) {
       const picker = mapPicker(model, valid ? chosen : model.chosen, (value) => {
         state.maps.set(index, value);
         panel.matrix = matrix(model, value);

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class ModelView:
     `layers`: L arrays `(H, T, S)` over the words given here; H may differ by layer. Empty: a model without attention.
     `chosen`: the layer and head that the model aligns with, shown first; None averages, as in the configuration.
     `links`: hard links (source, target). `note`: a line of your own under the name.
+    `beside`: maps `(T, S)` by name that can be chosen like a layer and are in no average; without layers, the first is
+    shown.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ModelView:
     links: Collection[tuple[int, int]] = ()
     score: float | None = None
     note: str = ""
+    beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,11 @@ def _data(page: Page) -> str:
 
 
 def _model(model: ModelView) -> dict[str, Any]:
-    for layer, weights in enumerate(model.layers):
+    maps = [*model.layers, *(weights[None] for weights in model.beside.values())]
+    for number, weights in enumerate(maps):
         if weights.shape[1:] != (len(model.target), len(model.source)):
             raise ValueError(
-                f"{model.name}, layer {layer}: weights {weights.shape} for {len(model.target)} target and "
+                f"{model.name}, layer {number}: weights {weights.shape} for {len(model.target)} target and "
                 f"{len(model.source)} source words"
             )
     check_links(model.links, len(model.source), len(model.target))
@@ -127,10 +131,11 @@ def _model(model: ModelView) -> dict[str, Any]:
         "score": None if model.score is None or not np.isfinite(model.score) else round(float(model.score), 3),
         "source": [clean(word) for word in model.source],
         "target": [clean(word) for word in model.target],
-        "heads": [len(weights) for weights in model.layers],
-        "chosen": list(model.chosen),
+        "heads": [len(weights) for weights in maps],
+        "beside": [clean(name) for name in model.beside],
+        "chosen": [0, None] if model.beside and not model.layers else list(model.chosen),
         "links": sorted([int(source), int(target)] for source, target in model.links),
-        "weights": quantise(model.layers),
+        "weights": quantise(maps),
     }
 
 
