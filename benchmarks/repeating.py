@@ -246,13 +246,11 @@ def run_arm(name: str, wanted: Result, text: Text, budget: running.Budget, run: 
     if not is_trained(model, own):
         given = ["--pairs", str(text.folder / "train.tsv"), "--valid-pairs", str(text.folder / "valid.tsv")]
         folder, log = running.fresh(text.folder, model.name)
-        running.train(own["config"], given, budget, running.checked(run, log), folder)
+        running.train(own["config"], [*given, *budget.limit], running.checked(run, log), folder)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         (model / "settings.json").write_text(json.dumps(own), encoding="utf-8")
-    lines = [json.loads(line) for line in (model / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    losses = [line for line in lines if line["kind"] == "validation"]
     result: Result = {"title": arm.title, "twin": arm.twin, **running.trained(model)}
-    result["perplexity"] = min((line["perplexity"] for line in losses), default=None)
+    result["perplexity"] = running.lowest_perplexity(model)
     translator = load(model, engine="pytorch")
     beta = 0.0
     if arm.betas:
