@@ -99,9 +99,8 @@ def test_an_arm_has_one_thing_more_than_its_twin(name: str) -> None:
         return
     twin = resolved(repeating.settings(arm.twin, PAGES, [], BUDGET)["config"]).model_dump(mode="json")
     different = {key for (key, one), (_, other) in zip(flat(own), flat(twin), strict=True) if one != other}
-    # Mi's coverage comes with its loss; a penalty of the search is not of the model's.
-    most = {"coverage_left": {"model.attention.coverage", "model.penalties.coverage_left"}, "coverage_penalty": set()}
-    assert different == most[name] if name in most else len(different) == 1
+    # A penalty of the search is not of the model's.
+    assert len(different) == (0 if name == "coverage_penalty" else 1)
     assert bool(arm.betas) == (name == "coverage_penalty")
 
 

@@ -35,6 +35,8 @@ ABOUT = {
     "repeated": "Repeated are pairs of words that stood in the same translation before.",
 }
 
+UNMEASURED = "not measured yet"
+
 Records = Mapping[str, Mapping[str, Any]]
 
 
@@ -158,7 +160,7 @@ def _elsewhere(measured: Measured, records: Records, pictures: Collection[str]) 
     found = {name: _inside(record, path) for name, path in measured.rows.items()}
     if not any(found.values()):
         return [paragraph(f"Not measured yet: `{measured.command}` will. {measured.about}")]
-    cells = [[name, *(_plain(_inside(one, path)) for path in measured.columns.values())] for name, one in found.items()]
+    cells = [[name, *_cells(one, [*measured.columns.values()])] for name, one in found.items()]
     made = f"[The record](../../benchmarks/results/{measured.record}), made again by `{measured.command}`."
     drawn = {name: picture_of(measured, path) for name, path in measured.rows.items()}
     return [
@@ -166,6 +168,13 @@ def _elsewhere(measured: Measured, records: Records, pictures: Collection[str]) 
         table(["arm", *measured.columns], cells, len(measured.columns)),
         *(f"{what}:\n\n{_picture(name)}" for what, name in drawn.items() if name in pictures),
     ]
+
+
+def _cells(found: Any, columns: Sequence[Sequence[str]]) -> list[str]:
+    """The figures of one row, or why there are none."""
+    if found is not None and "failed" not in found:
+        return [_plain(_inside(found, path)) for path in columns]
+    return [UNMEASURED if found is None else "failed", *["–"] * (len(columns) - 1)]
 
 
 def picture_of(measured: Measured, path: Sequence[str]) -> str:
