@@ -214,7 +214,7 @@ def run_arm(name: str, wanted: Result, text: Text, gold: Gold, run: running.Run)
     result = {"sentences": len(text.every), **running.trained(folder), "perplexity": running.lowest_perplexity(folder)}
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     if (folder / "forward").is_dir():
-        return {**result, "error_rates": measure_both(folder, text.test, gold)}
+        return {**result, **measure_both(folder, text.test, gold)}
     silver = (text.train[:SILVER], read_links(text.links)[0][:SILVER]) if name == UNTAUGHT else None
     return {**result, "error_rates": measure(folder, text.test, gold, silver)}
 
@@ -235,19 +235,18 @@ def measure(
     return rates
 
 
-def measure_both(folder: Path, test: Sequence[Pair], gold: Gold) -> dict[str, float]:
-    """Error rates in percent of two directions, alone and together, under both readings."""
+def measure_both(folder: Path, test: Sequence[Pair], gold: Gold) -> Result:
+    """Error rates in percent of two directions under both readings: the first alone, as of any arm, and both."""
     translators = [sightline.load(folder / name) for name in ("forward", "backward")]
     there = list(align_corpus(translators[0], test))
     back = list(align_corpus(translators[1], [Pair(pair.target, pair.source) for pair in test]))
-    rates: dict[str, float] = {}
+    rates: dict[str, dict[str, float]] = {}
     for reading in READINGS:
         chosen = [one.config.alignment.model_copy(update={"reading": reading}) for one in translators]
         forward = [read_alignment(forced, chosen[0]) for forced in there]
         backward = [{(left, right) for right, left in read_alignment(forced, chosen[1])} for forced in back]
-        for name, found in together(forward, backward).items():
-            rates[f"{reading}, {name}"] = 100 * gold.error_rate(found)
-    return rates
+        rates[reading] = {name: 100 * gold.error_rate(found) for name, found in together(forward, backward).items()}
+    return {"error_rates": {reading: found["forward"] for reading, found in rates.items()}, "together": rates}
 
 
 def together(forward: Sequence[Links], backward: Sequence[Links]) -> dict[str, list[Links]]:
@@ -268,8 +267,9 @@ def rate(seen: Sequence[Forced], alignment: AlignmentConfig, gold: Gold) -> floa
 
 def told(result: Result) -> str:
     """The most important figures."""
-    rates = ", ".join(f"{name} {value:.1f}" for name, value in result["error_rates"].items())
-    return f"alignment error rate {rates}"
+    both = result.get("together", {})
+    rates = {**result["error_rates"], **{f"{reading}, grow-diag": both[reading]["grow-diag"] for reading in both}}
+    return "alignment error rate " + ", ".join(f"{name} {value:.1f}" for name, value in rates.items())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The benchmarks of efficient attention, on sizes that take no time: that they run, and count what they say."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,31 @@ def test_costs_are_recorded_and_drawn(tmp_path: Path) -> None:
     assert found["machine"]["cores"]
     assert found["command"][1] == "benchmarks/cost.py"
     assert (tmp_path / "cost.png").stat().st_size > 0
+
+
+def test_the_page_shows_every_figure_with_its_record_and_its_command() -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "efficient.md"
+    text = page.read_text(encoding="utf-8")
+    shown = re.findall(r"\]\((\.\./benchmarks/results/[^)]+)\)", text)
+    for name in ("cost", "long_inputs", "t2r"):
+        assert {f"../benchmarks/results/{name}.{kind}" for kind in ("png", "json")} <= {*shown}
+        assert f"`python benchmarks/{name}.py" in text
+    assert all((page.parent / link).is_file() for link in shown)
+
+
+def test_the_page_tells_what_the_record_has() -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "efficient.md").read_text(encoding="utf-8")
+    arms = json.loads((t2r.RESULTS / "t2r.json").read_text(encoding="utf-8"))["arms"]
+    softmax, recurrent = arms["softmax"]["steps"], arms["recurrent self-attention"]["steps"]
+    assert f"from {softmax[0]['tokens_per_second']:,.0f} tokens a second" in text
+    assert f"to {softmax[-1]['tokens_per_second']:,.0f} up to 1,024" in text
+    assert f"carry {recurrent[-1]['numbers_a_sentence']:,} numbers" in text
+    layers = json.loads((long_inputs.RESULTS / "long_inputs.json").read_text(encoding="utf-8"))["growth"]["layers"]
+    full, hashed, linear = ({row["length"]: row for row in layers[kind]} for kind in ("full", "lsh", "linear"))
+    slower = [length for length in full if hashed[length]["both_seconds"] > full[length]["both_seconds"]]
+    assert max(slower) == 4096, "at 8,192 they are alike"
+    assert all(hashed[length]["both_bytes"] > full[length]["both_bytes"] for length in full)
+    assert int(full[16384]["both_seconds"] / linear[16384]["both_seconds"]) == 17
 
 
 @pytest.mark.parametrize("kind", long_inputs.KINDS)

@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks import alignment, copying, inflection, repeating, scitldr
 from benchmarks.mechanisms.entries import Measured, Page, read_atlas
-from benchmarks.mechanisms.rendering import MAPS, RECORD, page_text, read_records, render
+from benchmarks.mechanisms.rendering import MAPS, RECORD, lookup, page_text, read_records, render
 from sightline.architecture import ModelConfig
 from sightline.config import RunConfig, Section, build_config
 from sightline.document_settings import DocumentsConfig
@@ -64,6 +64,7 @@ ARMS_OF: dict[str, Collection[str]] = {
     "copying.json": copying.ARMS,
     "scitldr.json": scitldr.ARMS,
     "repeating.json": repeating.ARMS,
+    "long_inputs.json": ("growth", "duplication"),
 }
 # What names a mechanism that is not there.
 NOTHING = {"none"}
@@ -237,10 +238,10 @@ def missing(measured: Measured, record: Any) -> list[tuple[str, ...]]:
 
 
 def lies_in(found: Any, path: Sequence[str]) -> bool:
-    for key in path:
-        if not isinstance(found, dict) or key not in found:
-            return False
-        found = found[key]
+    try:
+        lookup(found, path)
+    except KeyError:
+        return False
     return True
 
 
@@ -263,6 +264,10 @@ def test_a_record_may_be_unfinished_but_a_wrong_path_is_none() -> None:
     record = {"soft": {"accuracy": 90.25}, "copy_head": {"failed": "no memory"}}
     assert missing(measured, record) == []
     assert missing(measured, {**record, "copynet": {"acuracy": 91}}) == [("copynet", "accuracy")]
+    assert missing(replace(measured, columns={"right": ["list", "a=1", "b"]}), {"soft": {"list": [{"a": 2, "b": 3}]}})
+    assert not missing(
+        replace(measured, columns={"right": ["list", "a=2", "b"]}), {"soft": {"list": [{"a": 2, "b": 3}]}}
+    )
     assert missing(replace(measured, rows={"any": ["copynett"]}), record) == [("copynett", "accuracy")]
     page = replace(PAGES[0], arm=None, measured=(measured,))
     told = page_text(page, ATLAS, {"inflection.json": record}, [])

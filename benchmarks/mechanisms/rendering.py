@@ -178,16 +178,29 @@ def _cells(found: Any, columns: Sequence[Sequence[str]]) -> list[str]:
 
 
 def picture_of(measured: Measured, path: Sequence[str]) -> str:
-    """The name of the heat-map of another benchmark's arm."""
-    return "-".join([Path(measured.record).stem, *path]).replace(" ", "-")
+    """The name of the heat-map of an arm, which tells another benchmark's name."""
+    record = [] if measured.record == RECORD else [Path(measured.record).stem]
+    return "-".join([*record, *path]).replace(" ", "-")
+
+
+def lookup(found: Any, path: Sequence[str]) -> Any:
+    """What lies there in a record, else a KeyError; `name=value` chooses from a list the entry that has this value."""
+    for key in path:
+        if isinstance(found, list):
+            name, _, value = key.partition("=")
+            entries = [one for one in found if str(one.get(name)) == value]
+            found = {key: entries[0]} if entries else {}
+        if not isinstance(found, Mapping):
+            raise KeyError(key)
+        found = found[key]
+    return found
 
 
 def _inside(found: Any, path: Sequence[str]) -> Any:
-    for key in path:
-        if not isinstance(found, Mapping) or key not in found:
-            return None
-        found = found[key]
-    return found
+    try:
+        return lookup(found, path)
+    except KeyError:
+        return None
 
 
 def _plain(value: Any) -> str:
