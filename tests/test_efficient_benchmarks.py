@@ -10,6 +10,7 @@ import torch
 
 from benchmarks import cost, duplication, long_inputs, t2r
 from sightline.attention.lsh import Settings
+from sightline.language_model import LanguageModel
 from sightline.plot import growth_figure
 from sightline.products import by_onednn
 
@@ -89,19 +90,28 @@ def test_0w0w() -> None:
     size = duplication.Size(length=64, chunk=8)
     assert duplication.settings("full", size) == Settings(1, 64, 1)
     assert duplication.settings("lsh-4", size) == Settings(4, 8, 16)
-    model = duplication.Duplicator(duplication.Size(length=10, width=8, heads=2))
-    logits, wanted = model.second_half(found)
-    assert logits.shape == (3, 4, duplication.SYMBOLS)
-    assert torch.equal(wanted, found[:, 6:])
+    model = duplication.make(duplication.Size(length=10, width=8, heads=2))
+    assert isinstance(model, LanguageModel)
+    features, wanted = duplication.second_half(model, found)
+    assert features.shape == (12, 8)
+    assert torch.equal(wanted, (found[:, 6:] + duplication.FIRST).flatten())
+    # What is to be told is not read before: another last symbol changes nothing.
+    other = found.clone()
+    other[:, -1] = 1 + found[:, -1] % (duplication.SYMBOLS - 1)
+    torch.testing.assert_close(duplication.second_half(model, other)[0], features)
 
 
 def test_the_table_of_0w0w(tmp_path: Path) -> None:
     arguments = ["--parts", "duplication", "--trained", "lsh-2", "--length", "16", "--chunk", "4", "--steps", "2"]
     long_inputs.main([*arguments, "--batch", "2", "--results", str(tmp_path)])
-    found = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]
-    row = found["trained_with"]["lsh-2"]
-    assert set(row["accuracy"]) == set(row["paper"]) == set(duplication.WAYS)
-    assert all(0 <= value <= 100 for value in row["accuracy"].values())
+    first = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]
+    long_inputs.main([*arguments, "--trained", "lsh-2,full", "--batch", "2", "--results", str(tmp_path)])
+    found = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]["trained_with"]
+    assert [*found] == ["lsh-2", "full"]
+    assert found["lsh-2"] == first["trained_with"]["lsh-2"], "seconds too: it was not trained again"
+    for row in found.values():
+        assert set(row["accuracy"]) == set(row["paper"]) == set(duplication.WAYS)
+        assert all(0 <= value <= 100 for value in row["accuracy"].values())
 
 
 def test_speed_of_steps(trained: Any) -> None:
