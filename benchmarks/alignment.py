@@ -1,36 +1,44 @@
 """Word alignment, German to English: attention as it is, taught, agreed upon and covered, and eflomal beside them.
 
-    python benchmarks/alignment.py --data DIR --corpus europarl.en-de.tsv.gz [--corpus …] [--arms NAME,…] [--minutes 20]
+    python benchmarks/alignment.py --data DIR --corpus europarl.en-de.tsv.gz --corpus tatoeba.en-de.tsv.gz
+        [--arms NAME,…] [--pairs 120000] [--minutes 20] [--threads 2]
 
 DIR holds `test.de`, `test.en` and `test.de-en.gold`: lower-cased, tokenised sentences with links made by hand. A corpus
-is a TSV file, English first. All arms, eflomal too, see the same sentences: the first `--pairs` of the corpora,
-lower-cased and cut as the test is, and after them the test's sentences, never their links. Which head of an untaught
-Transformer to read is chosen on eflomal's links of some training pairs, not on the test. Results go to
-`benchmarks/results/alignment.json`, arm by arm, each with the command that makes it again. It takes about `--minutes`
-for each arm, those that train two models included, and eflomal some minutes more: with the defaults about four hours.
+is a TSV file, English first, and there may be several. Of all their pairs together that are neither empty nor long
+`--pairs` are taken evenly, so that each corpus gives as large a share of itself, from its first to its last. All arms,
+eflomal too, see the same sentences: these, lower-cased and cut as the test is, and after them the test's, never their
+links. Which head of an untaught Transformer to read is chosen on eflomal's links of some training pairs, not on the
+test.
+
+Results go to `benchmarks/results/alignment.json`, arm by arm, each with the command that makes it again. Arms that are
+recorded with the same settings are left out, so that a run that was broken off goes on, and `--again` runs them too.
+An arm that fails is recorded with its reason, the others go on, and the exit code is 1. It takes about `--minutes` for
+each arm, those that train two models included, and eflomal some minutes more: with the defaults nearly five hours.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
-import subprocess
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import sightline
-from benchmarks.speed.common import command, machine
+from benchmarks.mechanisms import running
+from benchmarks.mechanisms.entries import Values
+from benchmarks.mechanisms.material import spread
+from benchmarks.mechanisms.records import Result, fill
 from sightline.aligners import align_both, eflomal_aligner
 from sightline.alignments import Gold, align_corpus
-from sightline.config import AlignmentConfig
+from sightline.config import AlignmentConfig, assignment, merge
 from sightline.data import Pair
 from sightline.files import read_lines
 from sightline.forced import Forced, read_alignment
@@ -44,11 +52,12 @@ WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 LINKS = "eflomal.links"
 COMMON = ["data.max_length=120", "training.validate_bleu=0", "training.watch=0", "training.report=false"]
 TAUGHT = ["data.alignments={links}"]
+EFLOMAL, UNTAUGHT = "eflomal", "plain-transformer"
 # The recipe of each arm, and what is set besides; "plain" is the twin of all others.
 ARMS: dict[str, tuple[str, list[str]]] = {
     "plain-bahdanau": ("bahdanau", []),
     "plain-luong": ("luong", []),
-    "plain-transformer": ("transformer", []),
+    UNTAUGHT: ("transformer", []),
     "coverage-bahdanau": ("bahdanau", ["model.attention.coverage=fertility"]),
     "biases-bahdanau": (
         "bahdanau",
@@ -56,6 +65,8 @@ ARMS: dict[str, tuple[str, list[str]]] = {
     ),
     "agreement-bahdanau": ("bahdanau", ["training.agreement=1"]),
     "guided-bahdanau": ("bahdanau", TAUGHT),
+    "guided-squared-bahdanau": ("bahdanau", [*TAUGHT, "model.guided.loss=squared_error"]),
+    "guided-product-bahdanau": ("bahdanau", [*TAUGHT, "model.guided.loss=product"]),
     "guided-luong": ("luong", TAUGHT),
     "guided-transformer": ("transformer", TAUGHT),
     "guided-next-transformer": ("transformer", [*TAUGHT, "model.guided.reading=consumes"]),
@@ -66,30 +77,88 @@ ARMS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-def main() -> None:
-    """Prepares the text, runs eflomal, then arm after arm."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prepares the text, runs eflomal, then arm after arm; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of test.de, test.en and test.de-en.gold")
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="TSV, English first; repeatable")
-    parser.add_argument("--arms", default=",".join(["eflomal", *ARMS]))
-    parser.add_argument("--pairs", type=int, default=120_000)
+    parser.add_argument("--arms", default=",".join([EFLOMAL, *ARMS]))
+    parser.add_argument("--pairs", type=int, default=120_000, help="of all corpora together, evenly taken")
     parser.add_argument("--minutes", type=float, default=20.0, help="of training, each arm")
+    parser.add_argument("--updates", type=int, help="end after so many updates instead")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--again", action="store_true", help="run arms that are recorded too")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every arm; repeatable")
     parser.add_argument("--runs", type=Path, default=Path("runs/alignment"), help="where text and models go")
-    options = parser.parse_args()
+    parser.add_argument("--results", type=Path, default=RESULTS / "alignment.json")
+    options = parser.parse_args(arguments)
     chosen = options.arms.split(",")
-    if unknown := {*chosen} - {"eflomal", *ARMS}:
+    if unknown := {*chosen} - {EFLOMAL, *ARMS}:
         parser.error(f"unknown arms: {', '.join(sorted(unknown))}")
-    print(f"about {len(chosen) * options.minutes:.0f} minutes", file=sys.stderr)
-    test = read_test(options.data)
-    text = prepare(options.corpus, test, options.pairs, options.runs)
-    gold = Gold(options.data / "test.de-en.gold", test)
-    needed = any("data.alignments" in setting for arm in chosen if arm in ARMS for setting in ARMS[arm][1])
-    if "eflomal" in chosen or (needed and not (options.runs / LINKS).is_file()):
-        record("eflomal", run_eflomal(text, test, gold, options.runs))
-    for arm in chosen:
-        if arm in ARMS:
-            record(arm, run(arm, text, test, gold, options))
+    if any(map(needs_links, chosen)):
+        chosen = [EFLOMAL, *(name for name in chosen if name != EFLOMAL)]
+    return run_all(chosen, options)
+
+
+def needs_links(name: str) -> bool:
+    """Whether an arm is taught by eflomal's links, or has its head chosen on them."""
+    return name == UNTAUGHT or (name in ARMS and {*TAUGHT} <= {*ARMS[name][1]})
+
+
+def run_all(chosen: Sequence[str], options: argparse.Namespace) -> int:
+    """Runs and records all arms that are not recorded yet; 1 if one failed."""
+    minutes = options.minutes if options.updates is None else None
+    of_text = {"corpora": [path.name for path in options.corpus], "pairs": options.pairs}
+    budget = {"minutes": minutes, "max_updates": options.updates, "threads": options.threads}
+    wanted: dict[str, Result] = {
+        name: of_text
+        if name == EFLOMAL
+        else {**of_text, **budget, "recipe": ARMS[name][0], "settings": [*ARMS[name][1], *options.set]}
+        for name in chosen
+    }
+    run = running.commands(options.threads)
+
+    @cache
+    def text() -> Text:
+        return prepare(options.corpus, read_test(options.data), options.pairs, options.runs)
+
+    def measure(name: str) -> Result:
+        gold = Gold(options.data / "test.de-en.gold", text().test)
+        if name == EFLOMAL:
+            return run_eflomal(text(), gold)
+        if needs_links(name) and not text().links.is_file():
+            run_eflomal(text(), gold)  # recorded before, and its links are gone
+        return run_arm(name, wanted[name], text(), gold, run)
+
+    return fill(
+        options.results,
+        wanted,
+        [EFLOMAL, *ARMS],
+        measure,
+        told,
+        (options.runs, options.data),
+        (minutes or 0) + 1,  # one to measure
+        options.again,
+    )
+
+
+@dataclass(frozen=True)
+class Text:
+    """What all arms see: pairs to train on, German first, and the test's; `folder` has their files and their links."""
+
+    train: list[Pair]
+    test: list[Pair]
+    folder: Path
+
+    @property
+    def every(self) -> list[Pair]:
+        """The test's sentences come last."""
+        return [*self.train, *self.test]
+
+    @property
+    def links(self) -> Path:
+        """Of every pair, once eflomal has run."""
+        return self.folder / LINKS
 
 
 def read_test(folder: Path) -> list[Pair]:
@@ -98,17 +167,19 @@ def read_test(folder: Path) -> list[Pair]:
     return [Pair(*pair) for pair in zip(*sides, strict=True)]
 
 
-def prepare(corpora: Sequence[Path], test: Sequence[Pair], count: int, runs: Path) -> list[Pair]:
-    """The text of all arms, German first; also written to `runs`, as `text.de` and `text.en`."""
-    lines = chain.from_iterable(map(read_lines, corpora))
-    text = [*islice(usable(lines), count), *test]
+def prepare(corpora: Sequence[Path], test: Sequence[Pair], count: int, runs: Path) -> Text:
+    """The text of all arms; also written to `runs`, as `text.de` and `text.en`. Links of another text are deleted."""
+    text = Text(spread([*usable(chain.from_iterable(map(read_lines, corpora)))], count), [*test], runs)
     runs.mkdir(parents=True, exist_ok=True)
     for side, language in enumerate(("de", "en")):
-        (runs / f"text.{language}").write_text("".join(f"{pair[side]}\n" for pair in text), encoding="utf-8")
+        path, lines = runs / f"text.{language}", "".join(f"{pair[side]}\n" for pair in text.every)
+        if not path.is_file() or path.read_text(encoding="utf-8") != lines:
+            text.links.unlink(missing_ok=True)
+            path.write_text(lines, encoding="utf-8")
     return text
 
 
-def usable(lines: Iterator[str]) -> Iterator[Pair]:
+def usable(lines: Iterable[str]) -> Iterator[Pair]:
     """The pairs of TSV lines, English first, that are neither empty nor long, as the test writes them."""
     for line in lines:
         english, german = (" ".join(WORD.findall(side.lower())) for side in line.split("\t"))
@@ -116,45 +187,36 @@ def usable(lines: Iterator[str]) -> Iterator[Pair]:
             yield Pair(german, english)
 
 
-def run_eflomal(text: Sequence[Pair], test: Sequence[Pair], gold: Gold, runs: Path) -> dict[str, Any]:
-    """eflomal on the same sentences: its error rates, and its links, in `runs`, for the arms that are taught."""
+def run_eflomal(text: Text, gold: Gold) -> Result:
+    """eflomal on the same sentences: its error rates, and its links, in a file, for the arms that are taught."""
     began = time.monotonic()
-    both = list(align_both(text, eflomal_aligner()))
+    both = list(align_both(text.every, eflomal_aligner()))
     seconds = time.monotonic() - began
-    (runs / LINKS).write_text("".join(f"{to_pharaoh(symmetrise(*found))}\n" for found in both))
-    of_test = together(*zip(*both[-len(test) :], strict=True))
+    text.links.write_text("".join(f"{to_pharaoh(symmetrise(*found))}\n" for found in both))
+    of_test = together(*zip(*both[-len(text.test) :], strict=True))
     rates = {name: 100 * gold.error_rate(found) for name, found in of_test.items()}
-    return {"pairs": len(text), "seconds": round(seconds, 1), "error_rates": rates}
+    return {"sentences": len(both), "seconds": round(seconds, 1), "error_rates": rates}
 
 
-def run(
-    arm: str, text: Sequence[Pair], test: Sequence[Pair], gold: Gold, options: argparse.Namespace
-) -> dict[str, Any]:
+def config(recipe: str, settings: Iterable[str], links: Path) -> Values:
+    """The whole configuration of an arm."""
+    every = (setting.format(links=links) for setting in (*COMMON, *settings))
+    return reduce(merge, map(assignment, every), {"model": {"recipe": recipe}})
+
+
+def run_arm(name: str, wanted: Result, text: Text, gold: Gold, run: running.Run) -> Result:
     """One arm: train through the command line, then measure."""
-    recipe, settings = ARMS[arm]
-    folder = options.runs / arm
-    settings = [*COMMON, *(setting.format(links=options.runs / LINKS) for setting in settings)]
-    train = ["train", "--recipe", recipe, "--output", str(folder), "--max-minutes", str(options.minutes)]
-    train += ["--source", str(options.runs / "text.de"), "--target", str(options.runs / "text.en")]
-    for setting in settings:
-        train += ["--set", setting]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
-    subprocess.run([sys.executable, "-m", "sightline", *train], check=True, env=environment)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    best = min((line for line in lines if line["kind"] == "validation"), key=lambda line: float(line["loss"]))
-    result = {"pairs": len(text), "minutes": options.minutes, "threads": options.threads, "settings": ARMS[arm][1]}
-    result |= {"updates": lines[-1]["step"], "perplexity": best["perplexity"]}
-    silver = silver_links(options.runs / LINKS, text) if arm == "plain-transformer" else None
+    folder, log = running.fresh(text.folder, name)
+    options = ["--source", str(text.folder / "text.de"), "--target", str(text.folder / "text.en")]
+    options += running.limit(wanted["minutes"], wanted["max_updates"])
+    values = config(wanted["recipe"], wanted["settings"], text.links)
+    running.train(values, options, running.checked(run, log), folder)
+    result = {"sentences": len(text.every), **running.trained(folder), "perplexity": running.lowest_perplexity(folder)}
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     if (folder / "forward").is_dir():
-        return {**result, "error_rates": measure_both(folder, test, gold)}
-    return {**result, "error_rates": measure(folder, test, gold, silver)}
-
-
-def silver_links(path: Path, text: Sequence[Pair]) -> tuple[list[Pair], list[Links]] | None:
-    """The first training pairs and eflomal's links of them, if it has run."""
-    if not path.is_file():
-        return None
-    return [*text[:SILVER]], read_links(path)[0][:SILVER]
+        return {**result, **measure_both(folder, text.test, gold)}
+    silver = (text.train[:SILVER], read_links(text.links)[0][:SILVER]) if name == UNTAUGHT else None
+    return {**result, "error_rates": measure(folder, text.test, gold, silver)}
 
 
 def measure(
@@ -173,19 +235,18 @@ def measure(
     return rates
 
 
-def measure_both(folder: Path, test: Sequence[Pair], gold: Gold) -> dict[str, float]:
-    """Error rates in percent of two directions, alone and together, under both readings."""
+def measure_both(folder: Path, test: Sequence[Pair], gold: Gold) -> Result:
+    """Error rates in percent of two directions under both readings: the first alone, as of any arm, and both."""
     translators = [sightline.load(folder / name) for name in ("forward", "backward")]
     there = list(align_corpus(translators[0], test))
     back = list(align_corpus(translators[1], [Pair(pair.target, pair.source) for pair in test]))
-    rates: dict[str, float] = {}
+    rates: dict[str, dict[str, float]] = {}
     for reading in READINGS:
         chosen = [one.config.alignment.model_copy(update={"reading": reading}) for one in translators]
         forward = [read_alignment(forced, chosen[0]) for forced in there]
         backward = [{(left, right) for right, left in read_alignment(forced, chosen[1])} for forced in back]
-        for name, found in together(forward, backward).items():
-            rates[f"{reading}, {name}"] = 100 * gold.error_rate(found)
-    return rates
+        rates[reading] = {name: 100 * gold.error_rate(found) for name, found in together(forward, backward).items()}
+    return {"error_rates": {reading: found["forward"] for reading, found in rates.items()}, "together": rates}
 
 
 def together(forward: Sequence[Links], backward: Sequence[Links]) -> dict[str, list[Links]]:
@@ -204,15 +265,12 @@ def rate(seen: Sequence[Forced], alignment: AlignmentConfig, gold: Gold) -> floa
     return 100 * gold.error_rate([read_alignment(forced, alignment) for forced in seen])
 
 
-def record(arm: str, result: dict[str, Any]) -> None:
-    """Puts one arm's result into the file, the others staying as they are."""
-    path = RESULTS / "alignment.json"
-    everything = json.loads(path.read_text()) if path.exists() else {}
-    everything[arm] = {**result, "command": command(), "machine": machine()}
-    path.write_text(json.dumps(everything, indent=1) + "\n")
-    rates = ", ".join(f"{name} {value:.1f}" for name, value in result["error_rates"].items())
-    print(f"{arm}: alignment error rate {rates}")
+def told(result: Result) -> str:
+    """The most important figures."""
+    both = result.get("together", {})
+    rates = {**result["error_rates"], **{f"{reading}, grow-diag": both[reading]["grow-diag"] for reading in both}}
+    return "alignment error rate " + ", ".join(f"{name} {value:.1f}" for name, value in rates.items())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

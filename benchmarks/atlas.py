@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.mechanisms.entries import Atlas, read_atlas
+from benchmarks.mechanisms.entries import Atlas, Page, read_atlas
 from benchmarks.mechanisms.records import ROOT, Result, fill, read_record, told_time
 from benchmarks.mechanisms.rendering import MAPS, RECORD, picture_of, read_records, render
 from benchmarks.speed.common import say
@@ -70,14 +70,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def choose(atlas: Atlas, only: str | None, parser: argparse.ArgumentParser) -> list[str]:
-    """The arms that are asked for, in the atlas's order: of a page both."""
+    """The arms that are asked for, in the atlas's order: of a page all that it shows."""
     wanted: set[str] = set()
     for name in only.split(",") if only else [*atlas.pages]:
         page = atlas.pages.get(name)
         if page is None and name not in atlas.arms:
             parser.error(f"--only {name}: no such page or arm; there are {', '.join([*atlas.pages, *atlas.arms])}")
-        wanted |= {name} if page is None else {one for one in (page.arm, page.twin) if one}
+        wanted |= {name} if page is None else shown(page)
     return [name for name in atlas.arms if name in wanted]
+
+
+def shown(page: Page) -> set[str]:
+    """The arms of a page, its twin's, and those beside them."""
+    beside = {path[0] for one in page.measured if one.record == RECORD for path in one.rows.values()}
+    return {one for one in (page.arm, page.twin) if one} | beside
 
 
 def tell(chosen: Iterable[str], options: argparse.Namespace) -> int:

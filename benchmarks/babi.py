@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -23,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.inflection import accuracy, sightline
+from benchmarks.inflection import accuracy
 from benchmarks.speed.common import command, machine
 
 RESULTS = Path(__file__).parent / "results" / "babi.json"
@@ -136,6 +138,13 @@ def run(folder: Path, hops: int, options: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(lines[-1]["seconds"], 1),
         "threads": options.threads,
     }
+
+
+def sightline(arguments: list[str], threads: int) -> str:
+    """Runs a command as a user would; its progress goes to stderr."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    whole = [sys.executable, "-m", "sightline", *arguments]
+    return subprocess.run(whole, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
 def record(path: Path, name: str, result: dict[str, Any]) -> None:

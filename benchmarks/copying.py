@@ -275,7 +275,7 @@ def run_arm(
     """Trains an arm, lets it translate the tests, and measures."""
     folder, log = running.fresh(runs, name)
     sure = running.checked(run, log)
-    running.train(config, text.options, budget, sure, folder)
+    running.train(config, [*text.options, *budget.limit], sure, folder)
     result = running.trained(folder)
     for test, pairs in text.tests.items():
         output = runs / f"{name}.{test}.txt"

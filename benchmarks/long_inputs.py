@@ -6,9 +6,10 @@
 growth: one encoder layer of width 256 with 4 heads reads one sequence, forward alone and forward and backward, each in
 a process of its own, so that its highest memory is its own too. Full attention goes through torch's fused kernel, as it
 does in a model. About 15 minutes on one processor with lengths up to 16,384.
-duplication: a one-layer model learns 0w0w with each attention and is looked at with all of them, beside the paper's
-table. With strings of 256 symbols and 3,000 updates about 15 minutes for each attention on one processor; the paper has
-1,024 symbols and many more updates (--length 1024).
+duplication: a one-layer language model (recipe `lm`) learns 0w0w with each attention and is looked at with all of them,
+beside the paper's table. With strings of 256 symbols and 3,000 updates about 15 minutes for each attention on one
+processor; the paper has 1,024 symbols and many more updates (--length 1024). Each attention is recorded as soon as it
+is done, and left out if it is recorded with the same sizes and seed.
 Results go to `benchmarks/results/long_inputs.json`, part by part, with a figure beside it.
 """
 
@@ -27,9 +28,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.mechanisms.records import is_done, read_record
+from benchmarks.mechanisms.records import record as record_part
 from benchmarks.speed.common import environment, machine, say, without_paths
 
 RESULTS = Path(__file__).parent / "results"
+RECORD = "long_inputs.json"
+PARTS = ("growth", "duplication")
 LENGTHS = tuple(2**power for power in range(8, 15))
 KINDS = ("full", "lsh", "linear")
 WIDTH, HEADS = 256, 4
@@ -100,18 +105,14 @@ def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
 
 def record(results: Path, part: str, values: dict[str, Any], given: Sequence[str]) -> None:
     """Puts one part's result into the file, the other staying as it is."""
-    path = results / "long_inputs.json"
-    results.mkdir(exist_ok=True, parents=True)
-    everything = json.loads(path.read_text()) if path.exists() else {}
     command = ["python", "benchmarks/long_inputs.py", *without_paths(given)]
-    everything[part] = {"command": command, "machine": machine(), **values}
-    path.write_text(json.dumps(everything, indent=1) + "\n")
+    record_part(results / RECORD, part, {"command": command, "machine": machine(), **values}, PARTS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what was asked for, records and draws."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="growth,duplication")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--trained", default="full,lsh-4,lsh-2,lsh-1")
@@ -135,12 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "duplication" in parts:
         import torch
 
-        from benchmarks.duplication import Size, table
+        from benchmarks.duplication import Size, row
 
         torch.set_num_threads(options.threads)
         size = replace(Size(), length=options.length, chunk=options.chunk, steps=options.steps, batch=options.batch)
-        rows = table(options.trained.split(","), size, options.seed, say)
-        record(options.results, "duplication", {"size": asdict(size), "trained_with": rows}, given)
+        about = {"size": asdict(size), "seed": options.seed}
+        before = read_record(options.results / RECORD).get("duplication", {})
+        rows = dict(before["trained_with"]) if is_done(before, about) else {}
+        for way in options.trained.split(","):
+            if way not in rows:
+                rows[way] = row(way, size, options.seed, say)
+                record(options.results, "duplication", {**about, "trained_with": rows}, given)
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def run_arm(
     """Trains an arm, lets it summarise the test, and measures."""
     folder, log = running.fresh(runs, name)
     sure = running.checked(run, log)
-    running.train(config, text, budget, sure, folder)
+    running.train(config, [*text, *budget.limit], sure, folder)
     output = runs / f"{name}.txt"
     sure(["translate", str(folder), str(runs / "test.source"), *SEARCH, "--output", str(output)])
     outputs = output.read_text(encoding="utf-8").splitlines()
@@ -212,8 +212,10 @@ def run_arm(
 
 def best_validation(folder: Path) -> Result:
     """When the loss on `dev` was lowest: what came after it was learnt by heart."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    best = min((line for line in lines if line["kind"] == "validation"), key=lambda line: float(line["loss"]))
+    best = min(
+        (line for line in running.metrics_of(folder) if line["kind"] == "validation"),
+        key=lambda line: float(line["loss"]),
+    )
     return {"best_update": best["step"], "perplexity": best["perplexity"]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 from collections.abc import Iterator
@@ -47,11 +48,22 @@ def whole(name: str) -> dict[str, Any]:
 
 
 def test_there_are_not_too_many_arms() -> None:
-    assert len(ATLAS.arms) <= 40
-    used = {name for page in TRAINED for name in (page.arm, page.twin)}
+    assert len(ATLAS.arms) <= 45
+    used = {name for page in ATLAS.pages.values() for name in benchmark.shown(page)}
     assert used == {*ATLAS.arms}
     every = [json.dumps(whole(name), sort_keys=True) for name in ATLAS.arms]
     assert len({*every}) == len(every), "two arms are the same: let one page name the other's"
+
+
+def test_a_page_trains_what_it_shows_beside_its_twin() -> None:
+    parser = argparse.ArgumentParser()
+    assert {*benchmark.choose(ATLAS, "coverage_embedded", parser)} == {
+        "bahdanau",
+        "coverage_embedded",
+        "coverage_subtract",
+    }
+    assert {*benchmark.choose(ATLAS, "sources_flat", parser)} == {"luong", "sources_flat", "sources_child_sum"}
+    assert {*benchmark.choose(ATLAS, None, parser)} == {*ATLAS.arms}
 
 
 def test_arms_share_what_is_not_theirs() -> None:

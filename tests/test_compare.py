@@ -228,6 +228,8 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path, command: C
     narrow = write_config(
         tmp_path / "narrow.yaml", "luong", {"model": {"attention": {"score": "dot"}, "decoder": {"width": 6}}}
     )
+    tongue = tmp_path / "tongue.yaml"
+    tongue.write_text(yaml.safe_dump({"model": {"recipe": "lm"}, "data": {"text": str(pairs)}}))
     (tmp_path / "wrong.yaml").write_text("model: {recipe: bahdanau, widht: 3}\n")
     links = write_lines(tmp_path / "gold.txt", ["0-0"])
     output = ("--output", tmp_path / "out", "--max-steps", 2)
@@ -247,6 +249,8 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path, command: C
         ((one, "--pairs", pairs, "--test-source", pairs), "is one side only"),
         ((one, "--pairs", pairs, "--tokenize", "13b"), "unknown BLEU tokenizer '13b'"),
         ((one, "--pairs", pairs, "--set", "training.sed=1"), "--set training.sed=1: "),
+        ((tongue, "lm"), "tongue: a comparison is of translations, and a language model makes none"),
+        ((one, "lm", "--pairs", pairs), "lm: a comparison is of translations"),
     ]
     for arguments, told in cases:
         done = command("compare", *arguments, *output)
@@ -256,3 +260,22 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path, command: C
     told = command("compare", one, narrow, "--pairs", pairs, *output).last_word()
     assert told.startswith("sightline: narrow: model.attention.score=dot needs")
     assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_config_with_links_is_taught_on_what_is_left(tmp_path: Path, command: Command) -> None:
+    """Parts are held out here, so that links line by line with the text as given are not those of the training part."""
+    rows = letters(60)
+    links = [" ".join(f"{place}-{place}" for place in range(len(source.split()))) for source, _ in rows]
+    given = {"data": {"alignments": str(write_lines(tmp_path / "links.txt", links))}}
+    taught = write_config(tmp_path / "taught.yaml", "bahdanau", given)
+    plain = write_config(tmp_path / "plain.yaml", "bahdanau")
+    output = tmp_path / "out"
+    arguments = ("--pairs", write_tsv(tmp_path / "pairs.tsv", rows), "--output", output, "--max-steps", 2)
+    done = command("compare", taught, plain, *arguments)
+    assert done.code == 0, done.err
+    models = {name: load(output / "runs" / name / "seed-1").config for name in ("taught", "plain")}
+    assert models["plain"].data.alignments is None
+    kept = models["taught"].data.alignments
+    assert kept is not None
+    assert len(kept.read_text().splitlines()) == len((output / "data" / "train.jsonl").read_text().splitlines()) < 60
+    assert models["taught"].model.guided.weight == 0.5

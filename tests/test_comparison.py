@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from sightline.plot.lengths import lengths_svg
 from sightline.readers import Pair, TextFiles
 from sightline.sections import DataConfig
 from sightline.training.progress import Limits, Lines, Report
-from tests.commands import letters, write_tsv
+from tests.commands import letters, write_lines, write_tsv
 from tests.test_report import HOSTILE, parsed
 
 
@@ -207,11 +209,68 @@ def test_no_sentence_is_in_two_parts_and_none_is_lost(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "data").iterdir()} == before
 
 
+def own_links(pairs: list[tuple[str, str]]) -> list[str]:
+    """Word by word; that of the last word is left out for every third pair, so that lines are not all as their text."""
+    return [
+        " ".join(f"{place}-{place}" for place in range(len(source.split()) - (number % 3 == 0)))
+        for number, (source, _) in enumerate(pairs)
+    ]
+
+
+def test_links_go_with_the_pairs_that_are_left(tmp_path: Path) -> None:
+    given = [letters(60, 0), letters(60, 1)]
+    files = [write_tsv(tmp_path / f"{number}.tsv", pairs) for number, pairs in enumerate(given)]
+    every = [pair for pairs in given for pair in pairs]
+    links = write_lines(tmp_path / "links.txt", own_links(every))
+    packed = tmp_path / "links.gz"
+    packed.write_bytes(gzip.compress(links.read_bytes()))
+    corpora = [{"pairs": file} for file in files]
+    data = DataConfig.model_validate({"corpora": corpora, "held_out": 12, "alignments": links})
+    parts = prepare_parts(data, None, tmp_path / "out", links=[links])
+    kept = parts.fitted(data).alignments
+    assert kept is not None
+    assert kept.parent == tmp_path / "out" / "data"
+    of_pair: dict[tuple[str, str], list[str]] = {}
+    for pair, line in zip(every, own_links(every), strict=True):
+        of_pair.setdefault(pair, []).append(line)
+    lines = kept.read_text().splitlines()
+    left = [pair for path in parts.training for pair in read(path)]
+    assert len(lines) == len(left) < len(every)
+    assert lines == [of_pair[pair].pop(0) for pair in left]  # those of the same pair in their order
+    # Another config may come to a comparison that was begun, with the same links or with others.
+    other = data.model_copy(update={"alignments": packed})
+    again = prepare_parts(data, None, tmp_path / "out", links=[links, packed])
+    assert again.fitted(data).alignments == kept
+    beside = again.fitted(other).alignments
+    assert beside is not None
+    assert beside.read_text() == kept.read_text()
+    assert again.fitted(data.model_copy(update={"alignments": None})).alignments is None
+
+
+def test_links_that_do_not_belong_to_the_text_are_refused_by_their_own_lines(tmp_path: Path) -> None:
+    pairs = letters(40)
+    data = DataConfig(pairs=write_tsv(tmp_path / "a.tsv", pairs))
+    lines = own_links(pairs)
+    wrong = write_lines(tmp_path / "wrong.txt", [*lines[:36], "9-9", *lines[37:]])
+    short, long = write_lines(tmp_path / "short.txt", lines[:-1]), write_lines(tmp_path / "long.txt", [*lines, ""])
+    for links, mistake in (
+        (wrong, "wrong.txt, line 37: link 9-9"),
+        (short, "short.txt has 39 lines, and the training text more pairs"),
+        (long, "long.txt has 41 lines, and the training text 40 pairs"),
+        (tmp_path / "absent.txt", "absent.txt: no such file"),
+    ):
+        with pytest.raises(SightlineError, match=re.escape(mistake)):
+            prepare_parts(data, None, tmp_path / "out", links=[links])
+    assert not [*(tmp_path / "out" / "data").glob("links-*")]
+
+
 def test_what_is_given_is_left_alone(tmp_path: Path) -> None:
     file = write_tsv(tmp_path / "a.tsv", letters(30))
     data = DataConfig(pairs=file, valid_pairs=file)
-    parts = prepare_parts(data, TextFiles.given(pairs=file), tmp_path / "out")
+    linked = data.model_copy(update={"alignments": write_lines(tmp_path / "links.txt", own_links(letters(30)))})
+    parts = prepare_parts(data, TextFiles.given(pairs=file), tmp_path / "out", links=[tmp_path / "links.txt"])
     assert parts.fitted(data) == data
+    assert parts.fitted(linked) == linked
     assert [path.name for path in (tmp_path / "out" / "data").iterdir()] == ["parts.json"]
     (tmp_path / "out" / "runs").mkdir()
     with pytest.raises(SightlineError, match="other text, or with other parts held out"):

@@ -1,6 +1,7 @@
 """The benchmarks of efficient attention, on sizes that take no time: that they run, and count what they say."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from benchmarks import cost, duplication, long_inputs, t2r
 from sightline.attention.lsh import Settings
+from sightline.language_model import LanguageModel
 from sightline.plot import growth_figure
 from sightline.products import by_onednn
 
@@ -48,6 +50,31 @@ def test_costs_are_recorded_and_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "cost.png").stat().st_size > 0
 
 
+def test_the_page_shows_every_figure_with_its_record_and_its_command() -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "efficient.md"
+    text = page.read_text(encoding="utf-8")
+    shown = re.findall(r"\]\((\.\./benchmarks/results/[^)]+)\)", text)
+    for name in ("cost", "long_inputs", "t2r"):
+        assert {f"../benchmarks/results/{name}.{kind}" for kind in ("png", "json")} <= {*shown}
+        assert f"`python benchmarks/{name}.py" in text
+    assert all((page.parent / link).is_file() for link in shown)
+
+
+def test_the_page_tells_what_the_record_has() -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "efficient.md").read_text(encoding="utf-8")
+    arms = json.loads((t2r.RESULTS / "t2r.json").read_text(encoding="utf-8"))["arms"]
+    softmax, recurrent = arms["softmax"]["steps"], arms["recurrent self-attention"]["steps"]
+    assert f"from {softmax[0]['tokens_per_second']:,.0f} tokens a second" in text
+    assert f"to {softmax[-1]['tokens_per_second']:,.0f} up to 1,024" in text
+    assert f"carry {recurrent[-1]['numbers_a_sentence']:,} numbers" in text
+    layers = json.loads((long_inputs.RESULTS / "long_inputs.json").read_text(encoding="utf-8"))["growth"]["layers"]
+    full, hashed, linear = ({row["length"]: row for row in layers[kind]} for kind in ("full", "lsh", "linear"))
+    slower = [length for length in full if hashed[length]["both_seconds"] > full[length]["both_seconds"]]
+    assert max(slower) == 4096, "at 8,192 they are alike"
+    assert all(hashed[length]["both_bytes"] > full[length]["both_bytes"] for length in full)
+    assert int(full[16384]["both_seconds"] / linear[16384]["both_seconds"]) == 17
+
+
 @pytest.mark.parametrize("kind", long_inputs.KINDS)
 def test_a_layer_is_measured(kind: str) -> None:
     found = long_inputs.measure(kind, 8, repeats=1, width=8, heads=2)
@@ -63,19 +90,28 @@ def test_0w0w() -> None:
     size = duplication.Size(length=64, chunk=8)
     assert duplication.settings("full", size) == Settings(1, 64, 1)
     assert duplication.settings("lsh-4", size) == Settings(4, 8, 16)
-    model = duplication.Duplicator(duplication.Size(length=10, width=8, heads=2))
-    logits, wanted = model.second_half(found)
-    assert logits.shape == (3, 4, duplication.SYMBOLS)
-    assert torch.equal(wanted, found[:, 6:])
+    model = duplication.make(duplication.Size(length=10, width=8, heads=2))
+    assert isinstance(model, LanguageModel)
+    features, wanted = duplication.second_half(model, found)
+    assert features.shape == (12, 8)
+    assert torch.equal(wanted, (found[:, 6:] + duplication.FIRST).flatten())
+    # What is to be told is not read before: another last symbol changes nothing.
+    other = found.clone()
+    other[:, -1] = 1 + found[:, -1] % (duplication.SYMBOLS - 1)
+    torch.testing.assert_close(duplication.second_half(model, other)[0], features)
 
 
 def test_the_table_of_0w0w(tmp_path: Path) -> None:
     arguments = ["--parts", "duplication", "--trained", "lsh-2", "--length", "16", "--chunk", "4", "--steps", "2"]
     long_inputs.main([*arguments, "--batch", "2", "--results", str(tmp_path)])
-    found = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]
-    row = found["trained_with"]["lsh-2"]
-    assert set(row["accuracy"]) == set(row["paper"]) == set(duplication.WAYS)
-    assert all(0 <= value <= 100 for value in row["accuracy"].values())
+    first = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]
+    long_inputs.main([*arguments, "--trained", "lsh-2,full", "--batch", "2", "--results", str(tmp_path)])
+    found = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]["trained_with"]
+    assert [*found] == ["lsh-2", "full"]
+    assert found["lsh-2"] == first["trained_with"]["lsh-2"], "seconds too: it was not trained again"
+    for row in found.values():
+        assert set(row["accuracy"]) == set(row["paper"]) == set(duplication.WAYS)
+        assert all(0 <= value <= 100 for value in row["accuracy"].values())
 
 
 def test_speed_of_steps(trained: Any) -> None:

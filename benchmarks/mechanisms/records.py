@@ -75,14 +75,17 @@ def fill(
     private: Iterable[Path],
     minutes: float,
     again: bool = False,
+    read: Callable[[Path], dict[str, Result]] = read_record,
+    write: Callable[[Path, str, Result, Sequence[str]], None] = record,
 ) -> int:
     """Measures and records arm after arm, each as soon as it is done; 1 if one failed.
 
     `wanted` has the settings of each arm: one that is recorded with the same is left out, unless `again`. `measure`
     makes an arm's result, and `told` its most important figure; `minutes` is how long one takes at first sight. The
-    reason of one that fails is recorded without the names of the `private` folders, and the others go on.
+    reason of one that fails is recorded without the names of the `private` folders, and the others go on. `read` and
+    `write` are for records of another form than an entry for each arm.
     """
-    done = read_record(path)
+    done = read(path)
     left = [name for name in wanted if again or not is_done(done.get(name), wanted[name])]
     say(f"{len(wanted)} arms, of which {len(wanted) - len(left)} are recorded already")
     failed, began = [], time.monotonic()
@@ -99,7 +102,7 @@ def fill(
             say(f"    failed: {result['failed']}")
         else:
             say(f"    {told(result)}")
-        record(path, name, {**result, **about}, order)
+        write(path, name, {**result, **about}, order)
     if left:
         say(f"{len(left) - len(failed)} arms done" + (f", failed: {', '.join(failed)}" if failed else ""))
     return int(bool(failed))

@@ -35,6 +35,8 @@ ABOUT = {
     "repeated": "Repeated are pairs of words that stood in the same translation before.",
 }
 
+UNMEASURED = "not measured yet"
+
 Records = Mapping[str, Mapping[str, Any]]
 
 
@@ -158,7 +160,7 @@ def _elsewhere(measured: Measured, records: Records, pictures: Collection[str]) 
     found = {name: _inside(record, path) for name, path in measured.rows.items()}
     if not any(found.values()):
         return [paragraph(f"Not measured yet: `{measured.command}` will. {measured.about}")]
-    cells = [[name, *(_plain(_inside(one, path)) for path in measured.columns.values())] for name, one in found.items()]
+    cells = [[name, *_cells(one, [*measured.columns.values()])] for name, one in found.items()]
     made = f"[The record](../../benchmarks/results/{measured.record}), made again by `{measured.command}`."
     drawn = {name: picture_of(measured, path) for name, path in measured.rows.items()}
     return [
@@ -168,17 +170,37 @@ def _elsewhere(measured: Measured, records: Records, pictures: Collection[str]) 
     ]
 
 
+def _cells(found: Any, columns: Sequence[Sequence[str]]) -> list[str]:
+    """The figures of one row, or why there are none."""
+    if found is not None and "failed" not in found:
+        return [_plain(_inside(found, path)) for path in columns]
+    return [UNMEASURED if found is None else "failed", *["–"] * (len(columns) - 1)]
+
+
 def picture_of(measured: Measured, path: Sequence[str]) -> str:
-    """The name of the heat-map of another benchmark's arm."""
-    return "-".join([Path(measured.record).stem, *path]).replace(" ", "-")
+    """The name of the heat-map of an arm, which tells another benchmark's name."""
+    record = [] if measured.record == RECORD else [Path(measured.record).stem]
+    return "-".join([*record, *path]).replace(" ", "-")
+
+
+def lookup(found: Any, path: Sequence[str]) -> Any:
+    """What lies there in a record, else a KeyError; `name=value` chooses from a list the entry that has this value."""
+    for key in path:
+        if isinstance(found, list):
+            name, _, value = key.partition("=")
+            entries = [one for one in found if str(one.get(name)) == value]
+            found = {key: entries[0]} if entries else {}
+        if not isinstance(found, Mapping):
+            raise KeyError(key)
+        found = found[key]
+    return found
 
 
 def _inside(found: Any, path: Sequence[str]) -> Any:
-    for key in path:
-        if not isinstance(found, Mapping) or key not in found:
-            return None
-        found = found[key]
-    return found
+    try:
+        return lookup(found, path)
+    except KeyError:
+        return None
 
 
 def _plain(value: Any) -> str:

@@ -50,9 +50,12 @@ class Budget:
     @property
     def limit(self) -> list[str]:
         """As options of `sightline train`."""
-        if self.max_updates is not None:
-            return ["--max-steps", str(self.max_updates)]
-        return ["--max-minutes", str(self.minutes)]
+        return limit(self.minutes, self.max_updates)
+
+
+def limit(minutes: float | None, max_updates: int | None) -> list[str]:
+    """Where training ends, as options of `sightline train`: after so many updates, or else minutes."""
+    return ["--max-minutes", str(minutes)] if max_updates is None else ["--max-steps", str(max_updates)]
 
 
 def commands(threads: int) -> Run:
@@ -93,11 +96,11 @@ def fresh(runs: Path, name: str) -> tuple[Path, Path]:
     return folder, log
 
 
-def train(config: Values, data: list[str], budget: Budget, sure: Callable[[list[str]], None], folder: Path) -> None:
-    """Trains a model into `folder` through the command line; `data` are the options that name its text."""
+def train(config: Values, options: list[str], sure: Callable[[list[str]], None], folder: Path) -> None:
+    """Trains a model into `folder` through the command line; `options` name its text and say when it ends."""
     written = folder.with_name(f"{folder.name}.yaml")
     written.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    sure(["train", str(written), *data, *budget.limit, "--output", str(folder)])
+    sure(["train", str(written), *options, "--output", str(folder)])
 
 
 def run_arm(name: str, config: Values, material: Material, budget: Budget, run: Run, maps: Path) -> Result:
@@ -105,7 +108,7 @@ def run_arm(name: str, config: Values, material: Material, budget: Budget, run: 
     folder, log = fresh(material.folder, name)
     sure = checked(run, log)
     given = material.given(resolved(config), sure)
-    train(config, given.options, budget, sure, folder)
+    train(config, [*given.options, *budget.limit], sure, folder)
     both = folder / "forward"  # of two directions the one that all other arms have
     result = {**trained(folder), **measured(both if both.is_dir() else folder, given, maps / f"{name}.svg")}
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -114,7 +117,7 @@ def run_arm(name: str, config: Values, material: Material, budget: Budget, run: 
 
 def trained(folder: Path) -> Result:
     """How far training came, and how fast: the median of the lines of its metrics, of which a short run has none."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = metrics_of(folder)
     training = [line for line in lines if line["kind"] == "training"]
     speeds = sorted(line["tokens_per_second"] for line in training)
     return {
@@ -123,6 +126,17 @@ def trained(folder: Path) -> Result:
         "seconds": round(lines[-1]["seconds"], 1),
         "tokens_per_second": round(speeds[len(speeds) // 2]) if speeds else None,
     }
+
+
+def metrics_of(folder: Path) -> list[Result]:
+    """What a run told of itself, line by line."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def lowest_perplexity(folder: Path) -> float | None:
+    """The best of all validations; None if there was none."""
+    found = [line["perplexity"] for line in metrics_of(folder) if line["kind"] == "validation"]
+    return min(found, default=None)
 
 
 def measured(folder: Path, given: Given, picture: Path) -> Result:

@@ -44,6 +44,12 @@ def common_data(configs: Mapping[str, RunConfig]) -> DataConfig:
     """The first one's data section; the files must be the same in all."""
     if not configs:
         raise SightlineError("no config to compare: name configuration files or recipes")
+    for name, config in configs.items():
+        if not config.model.has_source:
+            raise SightlineError(
+                f"{name}: a comparison is of translations, and a language model makes none: train each with "
+                "`sightline train`, and compare the perplexities that `sightline evaluate MODEL --text FILE` tells"
+            )
     (first, one), *others = configs.items()
     for name, other in others:
         for key in FILES:
@@ -69,6 +75,11 @@ def common_sources(configs: Mapping[str, RunConfig]) -> int:
                 "comparison needs the same text for all of them"
             )
     return count
+
+
+def link_files(configs: Mapping[str, RunConfig]) -> list[Path]:
+    """The files of word links that some of them have, each once."""
+    return [*dict.fromkeys(one.data.alignments for one in configs.values() if one.data.alignments is not None)]
 
 
 def _files(data: DataConfig, key: str) -> Any:

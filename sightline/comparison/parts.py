@@ -1,6 +1,7 @@
 """The text of a comparison: the same training, validation and test part for every run.
 
-What is not given is held out of the training text, once and whatever the seeds, and lies in `OUTPUT/data`.
+What is not given is held out of the training text, once and whatever the seeds, and lies in `OUTPUT/data`, together
+with the word links of what is left to train on, for the runs that have links.
 
 Shapes: R pairs read, N pairs that can be held out.
 """
@@ -10,9 +11,9 @@ from __future__ import annotations
 import json
 import shutil
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,6 +24,7 @@ from sightline.corpora import Corpus, corpora_of, validation_files
 from sightline.errors import SightlineError
 from sightline.files import make_folder, replacing, sha256, write_text
 from sightline.filters import Filters, Verdict
+from sightline.guidance import LinkFile
 from sightline.holdout import hold_out, key
 from sightline.readers import Pair, TextFiles, paths_of
 from sightline.sections import DataConfig
@@ -39,13 +41,15 @@ SEED = 1  # of the choice; the runs have seeds of their own
 class Parts:
     """Where the parts lie. `training` has a file for each corpus, or none where the text as given is all trained on.
 
-    `valid` is None where the configurations name the validation text. `account` tells what was held out.
+    `valid` is None where the configurations name the validation text. `account` tells what was held out. For files of
+    word links `links` has those with the lines of the training part alone.
     """
 
     training: tuple[Path, ...]
     valid: Path | None
     test: TextFiles
     account: str
+    links: Mapping[Path, Path] = field(default_factory=dict)
 
     def fitted(self, data: DataConfig) -> DataConfig:
         """A data section that reads these parts."""
@@ -58,6 +62,8 @@ class Parts:
             values.update(source=None, target=None, pairs=self.training[0])
         if self.valid is not None:
             values["valid_pairs"] = self.valid
+        if data.alignments is not None:
+            values["alignments"] = self.links.get(data.alignments, data.alignments)
         return DataConfig.model_validate(values)
 
     def pairs(self) -> list[Pair]:
@@ -68,8 +74,13 @@ class Parts:
         return found
 
 
-def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path, sources: int = 1) -> Parts:
-    """Finds the parts of a comparison in the folder `output`, or makes them, each line of so many sources."""
+def prepare_parts(
+    data: DataConfig, test: TextFiles | None, output: Path, sources: int = 1, links: Iterable[Path] = ()
+) -> Parts:
+    """Finds the parts of a comparison in the folder `output`, or makes them, each line of so many sources.
+
+    `links` are the files of word links that runs have, of all the text as it is given.
+    """
     corpora, validation = corpora_of(data, sources), validation_files(data, sources)
     wanted = [part for part, given in ((VALID, validation), (TEST, test)) if given is None]
     folder = output / FOLDER
@@ -100,6 +111,7 @@ def prepare_parts(data: DataConfig, test: TextFiles | None, output: Path, source
         folder / NAMES[VALID] if VALID in wanted else None,
         test or TextFiles.given(pairs=folder / NAMES[TEST], sources=sources),
         account,
+        {path: _kept_links(path, corpora, files, folder) for path in links} if wanted else {},
     )
 
 
@@ -131,12 +143,41 @@ def _split(corpora: Sequence[Corpus], data: DataConfig, wanted: Sequence[int], f
             for _, pair in corpus.files.read():
                 part = next(labels)
                 counts[part] += 1
-                count = corpus.files.sources
-                texts = zip(source_names(count), split_sources(pair.source, count), strict=True)
-                row = json.dumps({**dict(texts), "target": pair.target}, ensure_ascii=False)
-                held_out.get(part, training).write(row + "\n")
+                held_out.get(part, training).write(_row(pair, corpus.files.sources))
     told = " and ".join(f"{counts[part]:,} for {('', 'validation', 'the test')[part]}" for part in wanted)
     return f"held out {told}, {counts[TRAIN]:,} are left to train on (no sentence is in two parts)"
+
+
+def _row(pair: Pair, count: int) -> str:
+    """A line of a part, with so many sources."""
+    texts = zip(source_names(count), split_sources(pair.source, count), strict=True)
+    return json.dumps({**dict(texts), "target": pair.target}, ensure_ascii=False) + "\n"
+
+
+def _kept_links(path: Path, corpora: Sequence[Corpus], files: Sequence[Path], folder: Path) -> Path:
+    """The lines of a file of links that belong to the training part, in a file beside it.
+
+    What was held out shares no sentence with what is left, so a pair was kept if it is the next of the training part.
+    """
+    kept = folder / f"links-{sha256(path)[:12]}.txt"
+    if kept.exists():
+        return kept
+    given = LinkFile(path)
+    with ExitStack() as stack:
+        written = _opened(stack, kept)
+        for corpus, file in zip(corpora, files, strict=True):
+            training = stack.enter_context(open(file, "rb"))
+            due = training.readline()
+            for _, pair in corpus.files.read():
+                line = given.take()
+                given.links(line, pair)  # a mistake is to be told with the line that the given file has it in
+                if _row(pair, corpus.files.sources).encode("utf-8", "replace") == due:
+                    written.write(line + "\n")
+                    due = training.readline()
+            if due:
+                raise SightlineError(f"{file}: is not what was left of the training text; choose another --output")
+        given.end()
+    return kept
 
 
 def _opened(stack: ExitStack, path: Path) -> TextIO:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sightline.alignments import Gold
 from sightline.comparison.checking import check_run
-from sightline.comparison.configs import common_data, common_sources, settings
+from sightline.comparison.configs import common_data, common_sources, link_files, settings
 from sightline.comparison.course import Course
 from sightline.comparison.markdown import LENGTHS, MAPS, markdown
 from sightline.comparison.measuring import Yardstick, scored
@@ -96,7 +96,7 @@ def compare(
     check_folder(output)
     data, sources = common_data(configs), common_sources(configs)
     _check_links(gold, test, sources)
-    parts = prepare_parts(data, test, output, sources)
+    parts = prepare_parts(data, test, output, sources, link_files(configs))
     yardstick = _yardstick(parts, gold, engine)
     runs = _runs(configs, parts, seeds, output)
     for run in runs:
