@@ -55,7 +55,11 @@ KEYS = (
     "decoder.input_feeding",
     "decoder.kind",
     "positions",
+    "reversible",
+    "feedforward_chunk",
 )
+# Those outside the model's sections.
+OUTSIDE = ("training.agreement", "search.coverage_penalty")
 # What names a mechanism that is not there.
 NOTHING = {"none"}
 # Words of equations that need not be in the code.
@@ -83,6 +87,7 @@ def choices() -> Iterator[str]:
         assert isinstance(kind, type)
         assert issubclass(kind, Section)
         yield from values(key, kind.model_fields[name].annotation)
+    yield from OUTSIDE
 
 
 def values(key: str, kind: Any) -> Iterator[str]:
@@ -118,7 +123,9 @@ def test_the_choices_are_those_of_the_configuration() -> None:
     assert {f"documents.{name}" for name in DocumentsConfig.model_fields} == {
         choice.partition(":")[0] for choice in found if choice.startswith("documents.")
     }
+    assert {"reversible", "feedforward_chunk", "training.agreement", "search.coverage_penalty"} <= found
     assert "copying.kind: none" not in found
+    assert {*OUTSIDE} <= {*keys(RunConfig)}
 
 
 def test_rows_are_whole_and_their_keys_exist() -> None:
