@@ -23,11 +23,12 @@ from sightline.attention.latent import (
     SegmentAttention,
 )
 from sightline.attention.scores import Additive, Bilinear
+from sightline.attention.soft import GlobalAttention
 from sightline.batch import Batch, Tokens, pad
 from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.hypothesis import SearchOptions
-from sightline.marginal import MarginalOutput
+from sightline.marginal import MarginalOutput, Placed
 from sightline.models import EncoderDecoder
 from sightline.outputs import Output
 from sightline.search import search
@@ -218,12 +219,26 @@ def test_soft_attention_is_another_thing() -> None:
     torch.testing.assert_close(output.mixed(features, certain), each[:, 2])
 
 
-def test_soft_equals_exact_where_chances_are_affine() -> None:
-    """`p(y | h) = A h + b` with states that are distributions themselves."""
-    states = torch.rand(5, 4, dtype=torch.float64).softmax(-1)
-    matrix = torch.rand(3, 4, dtype=torch.float64).softmax(0)
-    weights = torch.rand(5, dtype=torch.float64).softmax(-1)
-    torch.testing.assert_close(matrix @ (weights @ states), weights @ (states @ matrix.T))
+class Affine(Output):
+    """`p(y | h) = A h`, of states that are distributions themselves and columns that are."""
+
+    def log_probs(self, features: Tensor) -> Tensor:
+        return (features @ self.weight.softmax(0).T).log()
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_soft_equals_exact_where_chances_are_affine(affine: bool) -> None:
+    """The same scores: the chance at the mean of the states, and the mean of the chances at them."""
+    vocabulary = (Affine if affine else Output)(D_K, 7).double()
+    score = Bilinear(D_Q, D_K).double()
+    soft, exact = GlobalAttention(score).eval(), ExactAttention(score)
+    queries, states = (torch.randn(B, length, width).double() for length, width in ((T, D_Q), (S, D_K)))
+    shared = soft.prepare(states.softmax(-1), MASK)
+    mean = soft(queries, shared, torch.arange(T)).context
+    moves = exact.moves(Look(queries, shared, torch.arange(T), {})).squeeze(-2)
+    everywhere = shared["values"][:, None].expand(-1, T, -1, -1)
+    summed = MarginalOutput(vocabulary).log_probs(Placed(everywhere, moves))
+    assert torch.allclose(vocabulary.log_probs(mean), summed) == affine
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
