@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from torch import Tensor
 
 from sightline.agreement import Agreement
 from sightline.average import average_run
-from sightline.batch import Batch
+from sightline.batch import Batch, pad
 from sightline.config import build_config
 from sightline.errors import SightlineError
 from sightline.folder import load_folder, read_config
 from sightline.losses import agreement
+from sightline.metrics import alignment_error_rate
+from sightline.models import build_model
+from sightline.text import EOS, Sizes
 from sightline.training.directions import joint_scores, turned
 from tests.commands import Command, letters, settings, write_lines
 from tests.conftest import random_batch, small_model
@@ -112,6 +116,64 @@ class TestModule:
             optimizer.step()
             values.append(total.item() / float(most))
         assert values[-1] < 1.3 * values[0] < 0
+
+
+# An encoder that reads one way has each word in all states from its own on: to look too late costs nothing.
+ONE_WAY: dict[str, Any] = {
+    "embedding": 16,
+    "dropout": 0.0,
+    "encoder": {"kind": "gru", "layers": 1, "width": 32, "bidirectional": False},
+    "decoder": {"cell": "gru", "layers": 1, "width": 32, "input_feeding": False},
+    "attention": {"score": "additive"},
+    "tie": "none",
+}
+
+
+def bitext(count: int, generator: random.Random) -> Batch:
+    """Eight words and their translations, the last word first."""
+    texts = [[generator.randrange(4, 12) for _ in range(generator.randint(3, 6))] for _ in range(count)]
+    translations = [[word + 8 for word in reversed(words)] for words in texts]
+    return Batch((pad([[*words, EOS] for words in texts], 0),), pad([[*words, EOS] for words in translations], 0))
+
+
+def error(weights: Tensor | None, batch: Batch) -> float:
+    """The alignment error rate of the strongest weights."""
+    assert weights is not None
+    lengths = [length - 1 for length in batch.source_mask.sum(1).tolist()]
+    return alignment_error_rate(
+        [
+            {(s, t) for t, s in enumerate(row[:n, :n].argmax(-1).tolist())}
+            for row, n in zip(weights, lengths, strict=True)
+        ],
+        [{(n - 1 - t, t) for t in range(n)} for n in lengths],
+    )
+
+
+def errors(weight: float) -> tuple[float, float]:
+    """Of both directions, after as many updates from the same weights."""
+    torch.manual_seed(1)
+    generator, config = random.Random(1), build_config({"model": ONE_WAY}, "luong").model
+    both = Agreement(*(build_model(config, Sizes(20, 20, True)) for _ in range(2)), weight).train()
+    optimizer = torch.optim.Adam(both.parameters(), 0.01)
+    for _ in range(150):
+        losses = both.loss(bitext(24, generator))
+        total = sum(share * losses[name][0] / losses[name][1] for name, share in both.loss_weights.items())
+        assert isinstance(total, Tensor)
+        optimizer.zero_grad()
+        total.backward()
+        torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
+        optimizer.step()
+    batch = bitext(100, generator)
+    with torch.no_grad():
+        assert losses["nll"][0] / losses["nll"][1] < 0.3  # both know the words
+        there, back = both.there.loss_and_weights(batch), both.back.loss_and_weights(batch.turned())
+    return error(there[1], batch), error(back[1], batch)
+
+
+def test_directions_that_agree_align_better() -> None:
+    alone, together = errors(0.0), errors(1.0)
+    assert max(together) < 0.1
+    assert sum(together) < 0.3 * sum(alone)
 
 
 def test_scores_of_both() -> None:

@@ -1,6 +1,7 @@
 """What a score may know beside query and key: each clue against loops, and in a model."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from sightline.attention.clues import (
     windows,
 )
 from sightline.attention.scores import Additive, Bilinear, Score
-from sightline.attention.soft import MEMORY, GlobalAttention, SoftAttention
+from sightline.attention.soft import MEMORY, Attended, GlobalAttention, SoftAttention
 from sightline.config import build_config
 from sightline.errors import SightlineError
 from tests.conftest import random_batch, small_model
@@ -201,6 +202,82 @@ def test_a_diagonal_can_be_learnt_from_positions_alone() -> None:
         loss.backward()
         optimizer.step()
     assert (weights.argmax(-1) == torch.arange(6)).all()
+
+
+class Blind(torch.nn.Module):
+    """Asks the same at every step and writes what it sees: only what attention remembers can move it on."""
+
+    def __init__(self, clues: list[Clue], tokens: int, width: int = 16) -> None:
+        super().__init__()
+        self.attention = GlobalAttention(Additive(width, width, width), clues=clues)
+        self.query = torch.nn.Parameter(torch.randn(1, 1, width))
+        self.embedding, self.output = torch.nn.Embedding(tokens, width), torch.nn.Linear(width, tokens)
+
+    def forward(self, shown: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits `(B, S, V)` and weights `(B, S, S)` of as many steps as there are tokens; scores see those `shown`."""
+        states, everything = self.embedding(shown), torch.ones_like(ids, dtype=torch.bool)
+        shared = {**self.attention.prepare(states, everything), "values": self.embedding(ids)}
+        state, looks = self.attention.begin(states, everything), []
+        for step in torch.arange(ids.size(1)):
+            looks.append(self.attention(self.query.expand(len(ids), -1, -1), shared, step[None], None, state))
+            state = looks[-1].state
+        seen = Attended.joined(looks)
+        return self.output(seen.context), seen.weights
+
+    def learn(self, draw: Callable[[int], tuple[Tensor, Tensor, Tensor]], updates: int, rate: float) -> None:
+        """`draw` gives for each update what is shown, the tokens, and those wanted, `(B, S)` each."""
+        optimizer = torch.optim.Adam(self.parameters(), rate)
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, updates)
+        for update in range(updates):
+            shown, ids, wanted = draw(update)
+            optimizer.zero_grad()
+            F.cross_entropy(self(shown, ids)[0].flatten(0, 1), wanted.flatten()).backward()
+            optimizer.step()
+            schedule.step()
+
+
+def alike(length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Strings to copy, of which the score sees the first symbol: all others look the same."""
+    ids = torch.randint(2, 8, (32, length))
+    return (torch.arange(length) > 0).long().expand_as(ids), ids, ids
+
+
+def test_who_knows_the_last_look_counts_symbols_that_look_alike() -> None:
+    """One step on at each, in strings of up to 6 and as well of 12; without it every look is the first again."""
+    counting, plain = Blind([MarkovBias(1)], 8), Blind([], 8)
+    shown, ids, _ = alike(12)
+    for model, updates in ((counting, 600), (plain, 100)):
+        model.learn(lambda update: alike(2 + update % 5), updates, 0.03)
+    logits, weights = counting(shown, ids)
+    assert torch.equal(logits.argmax(-1), ids)
+    assert torch.equal(weights.argmax(-1), torch.arange(12).expand_as(ids))
+    logits, weights = plain(shown, ids)
+    torch.testing.assert_close(weights, weights[:, :1].expand_as(weights))
+    assert (logits.argmax(-1) == ids).float().mean() < 0.4
+
+
+def bags(count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Four symbols in any order, two of them twice, to be written in theirs, each as often as it is there."""
+    kinds = torch.rand(count, 8).argsort(1)[:, :4] + 1
+    ids = torch.cat([kinds, kinds[:, :2]], 1).gather(1, torch.rand(count, 6).argsort(1))
+    return ids, ids, ids.sort(1).values
+
+
+def said_too_often(found: Tensor, ids: Tensor) -> float:
+    """The share of written symbols that the source has less often."""
+    counts = [F.one_hot(tokens, 9).sum(1) for tokens in (found, ids)]
+    return float((counts[0] - counts[1]).clamp(min=0).sum() / found.numel())
+
+
+def test_coverage_says_nothing_too_often() -> None:
+    covering, plain = Blind([Coverage(16, None)], 9), Blind([], 9)
+    _, ids, wanted = bags(200)
+    for model, updates in ((covering, 800), (plain, 100)):
+        model.learn(lambda _: bags(32), updates, 0.02)
+    found = covering(ids, ids)[0].argmax(-1)
+    assert (found == wanted).all(1).float().mean() > 0.95
+    assert said_too_often(found, ids) < 0.01
+    assert said_too_often(plain(ids, ids)[0].argmax(-1), ids) >= 4 / 6  # the same symbol six times
 
 
 def test_a_model_with_clues_learns_and_searches() -> None:

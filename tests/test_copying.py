@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from sightline.align import is_cross_attention
 from sightline.attention.capture import capture
-from sightline.batch import Batch, pad
+from sightline.batch import Batch, Tokens, pad
 from sightline.config import build_config
-from sightline.copying import Copyable, CopyHead, CopyOutput, CopyScores, Seen
+from sightline.copying import AttentionPointer, Copyable, CopyHead, CopyOutput, CopyScores, CopyView, Seen
 from sightline.errors import SightlineError
 from sightline.interop import ctranslate2, marian
 from sightline.models import EncoderDecoder, build_model
@@ -49,38 +51,76 @@ def examples(sizes: Sizes) -> Batch:
     return Batch((pad([first, second], PAD),), pad([[5, 10, EOS], [11, 8, 10, EOS]], PAD))
 
 
+def written(sizes: Sizes, word: int) -> int:
+    """What copying a source word writes."""
+    if sizes.joint:
+        return word
+    return sizes.same[word] if word < sizes.source else sizes.target + word // sizes.source - 1
+
+
+def convolved(layer: torch.nn.Conv1d, rows: Tensor) -> Tensor:
+    """Each row `(S, c)` with its neighbours, zeros beyond the ends."""
+    size = layer.weight.size(-1)
+    padded = F.pad(rows, (0, 0, size // 2, size // 2))
+    return torch.stack([(layer.weight * padded[i : i + size].T).sum((1, 2)) + layer.bias for i in range(len(rows))])
+
+
+def shares(view: CopyView, feature: Tensor, read: Tensor, states: Tensor, looked: Tensor | None) -> tuple[Any, Tensor]:
+    """Of generating, and among the words of a source, by the equations: from a feature, an embedded token, states."""
+    if isinstance(view, AttentionPointer):
+        assert looked is not None
+        context = sum(share * state for share, state in zip(looked, states, strict=True))
+        assert isinstance(context, Tensor)
+        parts = zip(view.gate.weight[0].split([len(feature), len(context), len(read)]), (feature, context, read),
+                    strict=True)  # fmt: skip
+        return torch.sigmoid(sum(weight @ part for weight, part in parts) + view.gate.bias), looked
+    assert isinstance(view, CopyHead)
+    found = F.normalize(convolved(view.of_memory, states) * view.of_state(feature), dim=-1)
+    copying, share = convolved(view.kernels, found).unbind(-1)
+    return 1 - torch.sigmoid(share).max(), copying.softmax(-1)
+
+
 @torch.no_grad()
-def brute_force(output: CopyOutput, seen: Seen, width: int) -> Tensor:
-    """The distribution of one token, word by word."""
-    logits = (seen.features @ output.vocabulary.weight.T + output.vocabulary.bias).tolist()
-    found = dict.fromkeys(range(width), 0.0)
-    values = torch.tensor(logits, dtype=torch.float64)
-    if seen.gate is None:
-        total = values.exp().sum() + seen.weights.exp().sum()
-        generated, copied = values.exp() / total, seen.weights.exp() / total
+def brute_force(model: EncoderDecoder, batch: Batch, sizes: Sizes, looked: Tensor | None, row: int, t: int) -> Tensor:
+    """The distribution of one token, word by word, from the parameters and attention's weights `(B, T, S)`."""
+    (source,), output = batch.sources, model.output
+    assert isinstance(source, Tokens)
+    assert isinstance(output, CopyOutput)
+    assert batch.targets is not None
+    words = source.ids[row, : int(source.mask[row].sum())].tolist()
+    feature = model.read(batch).features.features[row, t]
+    states, read = model.encode(batch).states[row, : len(words)], model.embed(model.shifted(batch.targets))[row, t]
+    logits = output.vocabulary.weight @ feature + output.vocabulary.bias
+    if isinstance(output.view, CopyScores):
+        scores = torch.stack([torch.tanh(output.view.key.weight @ state) @ feature for state in states])
+        generated, copied = torch.cat([logits, scores]).softmax(-1).split([len(logits), len(scores)])
     else:
-        gate = torch.sigmoid(seen.gate)
-        generated, copied = gate * values.softmax(-1), (1 - gate) * seen.weights
-    for word, probability in enumerate(generated.tolist()):
-        found[word] += probability
-    for word, probability in zip(seen.ids.tolist(), copied.tolist(), strict=True):
-        found[word] += probability
-    return torch.tensor(list(found.values()), dtype=torch.float64)
+        where = None if looked is None else looked[row, t, : len(words)]
+        share, weights = shares(output.view, feature, read, states, where)
+        generated, copied = share * logits.softmax(-1), (1 - share) * weights
+    found = F.pad(generated, (0, source.ids.size(1) if sizes.open_words else 0))
+    for word, probability in zip(words, copied, strict=True):
+        found[written(sizes, word)] += probability
+    return found
 
 
 @pytest.mark.parametrize("sizes", [JOINT, OPEN], ids=["joint", "open"])
 @pytest.mark.parametrize(("recipe", "kind"), COMBINATIONS)
 def test_distribution_steps_loss_and_gradients(recipe: str, kind: str, sizes: Sizes) -> None:
-    model, batch = make(recipe, kind, sizes), examples(sizes)
+    model, batch = make(recipe, kind, sizes, head=int(recipe == "transformer")), examples(sizes)
     assert batch.targets is not None
     assert isinstance(model.output, CopyOutput)
-    seen = model.read(batch).features
+    with capture(model, where=is_cross_attention) as maps:
+        seen = model.read(batch).features
+    looked = next((weights[:, -1] for weights in maps.values()), None)
+    if kind == "pointer_generator":
+        torch.testing.assert_close(seen.weights, looked)
     log_probs = model.output.log_probs(seen)  # (B, T, W)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, log_probs.size(1)).double())
     with torch.no_grad():
         torch.testing.assert_close(model.output.log_probs(seen), log_probs)
     for row, column in ((0, 1), (1, 2)):
-        expected = brute_force(model.output, seen[row, column], log_probs.size(-1))
+        expected = brute_force(model, batch, sizes, looked, row, column)
         torch.testing.assert_close(log_probs[row, column].exp(), expected)
     state = model.start(batch)
     for number, tokens in enumerate(model.shifted(batch.targets).unbind(1)):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from sightline.attention import hard
 from sightline.attention.clues import Look
 from sightline.attention.hard import (
     OnlineMonotonicAttention,
@@ -28,6 +29,7 @@ from sightline.losses import Certainty, Reinforce
 from sightline.models import EncoderDecoder
 from sightline.randomness import drawing_from, normal, uniform
 from tests.conftest import random_batch, small_model
+from tests.test_online import made
 
 B, T, S = 2, 3, 5
 MASK = torch.tensor([[True] * S, [True] * (S - 2) + [False] * 2])
@@ -297,3 +299,75 @@ def test_evaluation_draws_nothing() -> None:
     assert losses["reinforce"][0] == 0
     assert torch.equal(total_loss(model, 1), total_loss(model, 2))
     assert set(model.loss_weights) == {"cross_entropy", "certainty", "reinforce"} <= set(losses)
+
+
+@pytest.mark.parametrize("recipe", ["bahdanau", "luong"])
+def test_what_a_model_is_told_of_its_draws(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-Σ_t log α_t Σ_{t' ≥ t} (log p(y_t') - b)`, from the positions drawn and the distributions that came of them."""
+    model = small_model(recipe, {"attention": {"choice": "sampled", "sample_soft": 0.0, "sample_reward": 0.7}}).train()
+    model.penalties["reinforce"].baseline.fill_(-2.0)
+    batch, drawn, take = random_batch([5, 9, 2], [4, 7, 6]), list[Tensor](), SampledAttention.take
+
+    def recorded(module: SampledAttention, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+        taken, log_chances = take(module, weights)
+        drawn.append((weights * taken).sum(-1).log())
+        return taken, log_chances
+
+    with drawing_from(generator()), monkeypatch.context() as patch:
+        patch.setattr(SampledAttention, "take", recorded)
+        total, count = model.loss(batch)["reinforce"]
+    with drawing_from(generator()):
+        log_probs = model.output.log_probs(model.read(batch).features)
+    log_chances, expected = torch.cat(drawn, 1), 0.0
+    assert batch.targets is not None
+    for row, length in enumerate([4, 7, 6]):
+        gains = [log_probs[row, t, batch.targets.ids[row, t]].item() + 2.0 for t in range(length)]
+        expected -= sum(log_chances[row, t].item() * sum(gains[t:]) for t in range(length))
+    assert total.item() == pytest.approx(expected)
+    assert count == 17
+    assert model.loss_weights["reinforce"] == 0.7
+
+
+def watched(patch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The energies of every look from now on, `(B, 1, S)` each."""
+    seen, plain = list[Tensor](), OnlineMonotonicAttention.energies
+
+    def recorded(module: OnlineMonotonicAttention, look: Look) -> Tensor:
+        seen.append(plain(module, look))
+        return seen[-1]
+
+    patch.setattr(OnlineMonotonicAttention, "energies", recorded)
+    return seen
+
+
+LENGTHS = [6, 9, 3, 7]
+
+
+@pytest.mark.parametrize("recipe", ["bahdanau", "luong"])
+def test_a_model_goes_on_from_where_it_stood(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = LENGTHS * 4
+    model, energies, passed = made(recipe), watched(monkeypatch), 0
+    weights = model.read(random_batch(lengths, [7] * len(lengths))).weights
+    assert weights is not None
+    for row, length in enumerate(lengths):
+        place = 0
+        for t, energy in enumerate(energies):
+            passed += int((energy[row, 0, : min(place, length)] > 0).any())
+            place = next((j for j in range(place, length) if energy[row, 0, j] > 0), length)
+            assert weights[row, t].nonzero().flatten().tolist() == [place] * (place < length)
+    assert weights.any(-1).sum() > 10  # these see something
+    assert weights.any(1).sum(-1).max() > 1  # one of them at more than one place
+    assert passed > 0  # and one would have stopped at a place that lies behind it
+
+
+@pytest.mark.parametrize("recipe", ["bahdanau", "luong"])
+def test_a_model_learns_from_the_stops_it_expects(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hard, "normal", torch.zeros_like)
+    model, batch, energies = made(recipe).train(), random_batch(LENGTHS, [7, 7, 7, 7]), watched(monkeypatch)
+    weights = model.read(batch).weights
+    assert weights is not None
+    stood = F.one_hot(torch.zeros(4, 1, dtype=torch.long), 9).double()
+    for t, energy in enumerate(energies):
+        stood = expected_stops_reference(energy, stood, batch.source_mask)
+        torch.testing.assert_close(weights[:, t : t + 1], stood)
+    assert (weights.sum(-1)[:, -1] < 0.9).any()  # what has gone past the end

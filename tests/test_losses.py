@@ -53,11 +53,12 @@ def test_one_look_each_by_hand() -> None:
 
 
 def test_one_look_each_when_all_look_everywhere() -> None:
-    """The closed form L (1 - T / L)², of all L places."""
+    """Of L places, the end symbol's among them, the closed form (L - 1) (1 - T / L)²."""
     size, rows = 5, 7
     weights = torch.full((1, rows, size), 1 / size, dtype=torch.float64)
-    looked = received(weights, every(rows))
-    assert ((1 - looked) ** 2).sum().item() == pytest.approx(size * (1 - rows / size) ** 2)
+    total, count = OneLookEach()(weights, every(rows), memory(every(size)))
+    assert total.item() == pytest.approx((size - 1) * (1 - rows / size) ** 2)
+    assert count.item() == size - 1
 
 
 def test_all_looks_together_are_the_targets() -> None:

@@ -55,6 +55,8 @@ KEYS = (
     "decoder.input_feeding",
     "decoder.kind",
     "positions",
+    "reversible",
+    "feedforward_chunk",
 )
 # The arms of benchmarks, where they lie in their records; a record may not have all of them yet.
 ARMS_OF: dict[str, set[tuple[str, ...]]] = {
@@ -70,6 +72,8 @@ ARMS_OF: dict[str, set[tuple[str, ...]]] = {
     }.items()
 }
 ARMS_OF[long_inputs.RECORD] |= {("duplication", "trained_with", way) for way in duplication.PAPER}
+# Those outside the model's sections.
+OUTSIDE = ("training.agreement", "search.coverage_penalty")
 # What names a mechanism that is not there.
 NOTHING = {"none"}
 # Words of equations that need not be in the code.
@@ -97,6 +101,7 @@ def choices() -> Iterator[str]:
         assert isinstance(kind, type)
         assert issubclass(kind, Section)
         yield from values(key, kind.model_fields[name].annotation)
+    yield from OUTSIDE
 
 
 def values(key: str, kind: Any) -> Iterator[str]:
@@ -132,7 +137,9 @@ def test_the_choices_are_those_of_the_configuration() -> None:
     assert {f"documents.{name}" for name in DocumentsConfig.model_fields} == {
         choice.partition(":")[0] for choice in found if choice.startswith("documents.")
     }
+    assert {"reversible", "feedforward_chunk", "training.agreement", "search.coverage_penalty"} <= found
     assert "copying.kind: none" not in found
+    assert {*OUTSIDE} <= {*keys(RunConfig)}
 
 
 def test_rows_are_whole_and_their_keys_exist() -> None:

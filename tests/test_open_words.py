@@ -143,13 +143,18 @@ def trained(folder: Path, kind: str) -> Path:
 
 def names_right(found: Sequence[str], wanted: Sequence[str]) -> float:
     """The share of names that came out as they are, in their place."""
+    return right(found, wanted, names=True)
+
+
+def right(found: Sequence[str], wanted: Sequence[str], names: bool) -> float:
+    """The share of names, or of other words, that are written in their place."""
     pairs = [
         (one, other)
         for line, target in zip(found, wanted, strict=True)
         for one, other in zip([*line.split(), *[""] * 3], target.split(), strict=False)
     ]
-    names = [(one, other) for one, other in pairs if other.startswith("Name")]
-    return sum(one == other for one, other in names) / len(names)
+    chosen = [(one, other) for one, other in pairs if other.startswith("Name") == names]
+    return sum(one == other for one, other in chosen) / len(chosen)
 
 
 def test_unseen_names_come_out_as_themselves(tmp_path: Path) -> None:
@@ -173,6 +178,21 @@ def test_unseen_names_come_out_as_themselves(tmp_path: Path) -> None:
     assert name in one.words
     assert name in "".join(translator.live(test[0][0], beam=1))
     assert translator.translate(test[0][0], prefix=name).text.startswith(name)
+
+
+def test_copynet_writes_unseen_names_and_its_twin_none(tmp_path: Path) -> None:
+    """Names that stand in no training pair; the twin differs in one setting, and knows the letters as well."""
+    test = task(100, 2)
+    source, wanted = tmp_path / "test.source", [target for _, target in test]
+    source.write_text("".join(f"{one}\n" for one, _ in test), encoding="utf-8")
+    seen = {word for pair in task(2000, 0) for word in pair[0].split()}
+    assert not any(word in seen for target in wanted for word in target.split() if word.startswith("Name"))
+    copying, plain = (
+        command("translate", trained(tmp_path, kind), source, "--beam", 1) for kind in ("copynet", "none")
+    )
+    assert names_right(copying, wanted) > 0.95
+    assert names_right(plain, wanted) == 0
+    assert min(right(found, wanted, names=False) for found in (copying, plain)) > 0.95
 
 
 def write_one(folder: Path, text: str) -> Path:
