@@ -121,7 +121,12 @@ class SearchConfig(Section):
     max_source: int = Field(1000, ge=1, description="most tokens of a line; longer ones are refused")
     batch_tokens: int = Field(4000, ge=1, description="source tokens translated at once")
     split_sentences: bool = Field(
-        False, description="translate the sentences of a line one by one, and those over max_source in pieces"
+        False, description="translate the sentences of a line one by one, and those over max_piece in pieces"
+    )
+    max_piece: int | None = Field(
+        None,
+        ge=1,
+        description="with split_sentences: most tokens of a sentence that is translated whole; null: max_source",
     )
     copy_symbols: bool = Field(False, description="copy what has no letter, and emoji around a sentence")
     fold_capitals: bool = Field(

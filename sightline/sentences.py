@@ -98,6 +98,7 @@ class Preparation:
 def preparation(config: RunConfig, most: int, tokens: Callable[[str], int]) -> Preparation | None:
     """How a model of this configuration wants its lines; None when it takes them as they are."""
     search = config.search
+    most = min(most, search.max_piece or most)
     habits = (search.split_sentences, search.copy_symbols, search.fold_capitals)
     return Preparation(*habits, config.data.source_language or "en", most, tokens) if any(habits) else None
 

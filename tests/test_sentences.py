@@ -14,7 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sightline
+from sightline import sentences
 from sightline.alignments import look
+from sightline.config import build_config
 from sightline.forced import read_alignment
 from sightline.glossary import Glossary, Term
 from sightline.sentences import Part, Preparation, copied_edges, in_capitals, sentence_spans, small
@@ -72,6 +74,15 @@ def test_nothing_is_lost(line: str, most: int) -> None:
     assert not any(part.gap.strip() for part in parts)
     assert all(part.text == part.text.strip() != "" for part in parts)
     assert all(words(part.told) <= most for part in parts if part.told is not None)
+
+
+def test_a_model_may_want_shorter_pieces_than_it_takes() -> None:
+    def most(**search: Any) -> int:
+        found = sentences.preparation(build_config({"search": {"split_sentences": True, **search}}), 100, words)
+        assert found is not None
+        return found.most
+
+    assert [most(), most(max_piece=32), most(max_piece=500)] == [100, 32, 100]
 
 
 def test_long_sentences_are_cut_at_phrases_then_at_spaces_then_anywhere() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sightline import __version__
-from sightline.config import RunConfig
+from sightline.config import AlignmentConfig, RunConfig
 
 NAMES = {"en": "English", "de": "German"}
 ATTRIBUTION = "Sentences from tatoeba.org, CC BY 2.0 FR, by way of manythings.org/anki."
@@ -19,6 +19,12 @@ BAD_AT = (
 )
 
 
+def named_head(alignment: AlignmentConfig) -> str:
+    """The weights that tell an alignment, in words."""
+    heads = "the mean of all heads" if alignment.head is None else f"head {alignment.head}"
+    return f"layer {alignment.layer}, {heads} (reading: {alignment.reading})"
+
+
 def _course(runs: Sequence[tuple[int, float]]) -> str:
     """How long a model was trained: in one run, or after one of both directions."""
     *before, alone = (f"{updates:,} updates, {minutes:g} minutes" for updates, minutes in runs)
@@ -28,7 +34,7 @@ def _course(runs: Sequence[tuple[int, float]]) -> str:
 def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
     """README.md of the folder: what the model is, what it learnt from, how well, and what it is bad at."""
     source, target = (NAMES[language] for language in direction.split("-"))
-    model, head = config.model, facts["head"]
+    model = config.model
     verified = facts["export"].partition("## Export\n")[2].strip()
     scores = [f"- {name} {score['value']:.2f} ({score['signature']})" for name, score in facts["scores"].items()]
     lines = [
@@ -39,8 +45,7 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         f"- {model.encoder.layers} encoder and {model.decoder.layers} decoder layers, width {model.embedding}, "
         f"feed-forward {model.encoder.feedforward}, a joint vocabulary of {config.text.vocabulary:,}; int8",
         f"- trained on a CPU for {_course(facts['runs'])}; Sightline {__version__}",
-        f"- alignments are read from layer {head['layer']}, head {head['head']} ({head['reading']}), chosen by links "
-        "that lexicons of both directions agree on",
+        f"- alignments are read from {facts['head']}, chosen by links that lexicons of both directions agree on",
         "",
         "## Data and licence",
         "",

@@ -22,7 +22,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from examples.bundled.card import card
+from examples.bundled.card import card, named_head
 from examples.bundled.heads import best_head
 from examples.bundled.rewriting import rewritten
 from examples.bundled.text import augmented, distinct, divide, plain, unseen
@@ -191,7 +191,7 @@ def choose_head(job: Job) -> None:
     alignment, rate = best_head(translator, job.read("train.tsv"), job.read("valid.tsv"))
     save_config(job.file("model"), translator.aligning_by(alignment).config)
     write_text(job.file("head.json"), json.dumps({**alignment.model_dump(), "error_rate": rate}) + "\n")
-    say(f"head: layer {alignment.layer}, head {alignment.head}, {alignment.reading}; {100 * rate:.1f}% of links differ")
+    say(f"{named_head(alignment)}; {100 * rate:.1f}% of links differ")
 
 
 def export_model(job: Job) -> None:
@@ -226,7 +226,7 @@ def put_into_package(job: Job) -> None:
         "pairs": len(learnt),
         "met": sum(not known.isdisjoint(map(plain, pair)) for pair in job.read("test.tsv")),
         "runs": [_length(model) for model in runs if model is not None],
-        "head": json.loads(job.file("head.json").read_text()),
+        "head": named_head(config.alignment),
         "export": (partial / CARD).read_text(encoding="utf-8"),
         **json.loads(job.file("scores.json").read_text()),
     }
