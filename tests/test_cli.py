@@ -310,14 +310,14 @@ def test_the_demo_does_its_job_and_does_not_repeat_it(
     monkeypatch.setattr(demo, "bundled", parts.__getitem__)
     monkeypatch.setattr(demo, "demo_config", small)
     monkeypatch.chdir(tmp_path)
-    first = command("demo")
+    first = command("demo", "train")
     assert first.code == 0, first.err
     for part in ("BLEU", "nrefs:1", "chrF", "Where is the station?", "alignment.html", "translate demo/model"):
         assert part in first.out
     assert "training a small English-German Transformer" in first.err
     page = (tmp_path / "demo" / "alignment.html").read_text()
     assert page.startswith("<!doctype html>")
-    again = command("demo")
+    again = command("demo", "train")
     assert again.code == 0
     assert "is trained already" in again.err
     assert again.out == first.out

@@ -20,8 +20,9 @@ README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8"
 
 
 def commands() -> list[str]:
-    """Every command line of the README that calls the program, in order, without its comment."""
-    lines = [line for block in re.findall(r"```\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+    """Every command line of the README that calls the program, in order, without its comment; not those of records."""
+    written = re.sub(r"<!-- table: .*?<!-- end -->", "", README, flags=re.DOTALL)
+    lines = [line for block in re.findall(r"```\n(.*?)```", written, re.DOTALL) for line in block.splitlines()]
     return [line.split("  #")[0].strip() for line in lines if ".venv/bin/sightline " in line]
 
 
