@@ -128,7 +128,7 @@ class SearchConfig(Section):
         ge=1,
         description="with split_sentences: most tokens of a sentence that is translated whole; null: max_source",
     )
-    copy_symbols: bool = Field(False, description="copy what has no letter, and emoji around a sentence")
+    copy_symbols: bool = Field(False, description="copy what has no letter, emoji, addresses and tags")
     fold_capitals: bool = Field(
         False, description="translate a sentence in capitals in small letters, and enlarge that"
     )

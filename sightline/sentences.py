@@ -2,7 +2,7 @@
 
 Three habits, each a key under `search` in the model's configuration, all off unless the model was made for them:
 - `split_sentences`: sentences are translated one by one, and one that is longer than the model takes in pieces;
-- `copy_symbols`: what has no letter in it (a number, "?!", an emoji) and emoji around a sentence are copied;
+- `copy_symbols`: what has no letter in it (a number, "?!"), emoji, addresses and tags are copied;
 - `fold_capitals`: a sentence in capitals is translated in small letters, and its translation written in capitals.
 
 `sightline.whole_lines` puts the translations of the parts together again.
@@ -14,7 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from sightline.config import RunConfig
 
@@ -26,6 +26,12 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PHRASE_ENDS = re.compile(r"(?<=[,;:–—)])\s+")
 _SPACE = re.compile(r"\s+")
+_COLUMN = re.compile(r"[^\t]+\t*|\t+")
+# A web address without the mark that ends its sentence, an e-mail address, a tag of HTML.
+_ADDRESS_OR_TAG = re.compile(
+    r"""(?:https?://|www\.)\S*[^\s.,;:!?)\]'"»“”]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"""
+    r"""|</?[A-Za-z][\w:-]*(?:\s+[\w:-]+=(?:"[^"<>]*"|'[^'<>]*'|[^\s<>]+))*\s*/?>"""
+)
 # Symbols before the arrows, such as ° and ©, belong to words; so do those of ASCII.
 FIRST_SYMBOL = 0x2190
 # What an emoji may consist of beside symbols: joiners, variation selectors, skin tones, enclosing keycaps, tags.
@@ -74,7 +80,7 @@ class Preparation:
     def _spans(self, line: str) -> Iterator[tuple[int, int, bool]]:
         """Where parts begin and end, without white space around them, and whether they are copied."""
         for sentence in sentence_spans(line, self.language) if self.split else [(0, len(line))]:
-            for start, end, copied in copied_edges(line, sentence) if self.copy else [(*sentence, False)]:
+            for start, end, copied in copied_parts(line, sentence) if self.copy else [(*sentence, False)]:
                 for span in self._pieces(line, (start, end)) if self.split and not copied else [(start, end)]:
                     first, last = trimmed(line, span)
                     if first < last:
@@ -104,7 +110,18 @@ def preparation(config: RunConfig, most: int, tokens: Callable[[str], int]) -> P
 
 
 def sentence_spans(line: str, language: str) -> list[Span]:
-    """Where the sentences of a line begin and end; all of it is in one of them. They end at white space only."""
+    """Where the sentences of a line begin and end; all of it is in one of them. They end at white space only.
+
+    What stands in columns, with tabs between them, is of different sentences.
+    """
+    found: list[Span] = []
+    for column in _COLUMN.finditer(line):
+        start = column.start()
+        found += [(start + one, start + other) for one, other in _column_spans(column[0], language)]
+    return found or [(0, 0)]
+
+
+def _column_spans(line: str, language: str) -> list[Span]:
     if not _MAY_END.search(line):
         return [(0, len(line))]
     import sentencex
@@ -123,20 +140,31 @@ def sentence_spans(line: str, language: str) -> list[Span]:
     return list(pairwise(ends))
 
 
-def copied_edges(line: str, sentence: Span) -> list[tuple[int, int, bool]]:
-    """A sentence, and the symbols before and after it, which are copied; all of it is when it has no letters."""
+def copied_parts(line: str, sentence: Span) -> list[tuple[int, int, bool]]:
+    """A sentence in parts that are translated, and parts that are copied, which the last of each three tells.
+
+    Copied are emoji, addresses and tags, and what has no letters between them.
+    """
     start, end = sentence
-    if not any(character.isalpha() for character in line[start:end]):
-        return [(start, end, True)]
-    if line[start:end].isascii():
-        return [(start, end, False)]
-    first, last = start, end
-    while is_symbol(line[first]) or line[first].isspace():
-        first += 1
-    while is_symbol(line[last - 1]) or line[last - 1].isspace():
-        last -= 1
-    parts = [(start, first, True), (first, last, False), (last, end, True)]
-    return [(one, other, copied) for one, other, copied in parts if one < other]
+    cuts = [start, *(start + place for span in _as_they_are(line[start:end]) for place in span), end]
+    spans = [(one, other, copied % 2 == 1) for copied, (one, other) in enumerate(pairwise(cuts)) if one < other]
+    return [
+        (one, other, copied or not any(character.isalpha() for character in line[one:other]))
+        for one, other, copied in spans
+    ]
+
+
+def _as_they_are(text: str) -> list[Span]:
+    """Where emoji, addresses and tags stand, in their order; none within another."""
+    found = [match.span() for match in _ADDRESS_OR_TAG.finditer(text)]
+    if text.isascii():
+        return found
+    end = 0
+    for picture, characters in groupby(text, is_symbol):
+        start, end = end, end + len(list(characters))
+        if picture and not any(one < end and start < other for one, other in found):
+            found.append((start, end))
+    return sorted(found)
 
 
 def is_symbol(character: str) -> bool:

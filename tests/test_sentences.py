@@ -19,7 +19,7 @@ from sightline.alignments import look
 from sightline.config import build_config
 from sightline.forced import read_alignment
 from sightline.glossary import Glossary, Term
-from sightline.sentences import Part, Preparation, copied_edges, in_capitals, sentence_spans, small
+from sightline.sentences import Part, Preparation, copied_parts, in_capitals, sentence_spans, small
 from sightline.text import EOS
 from sightline.translation import Flag, Translation, nothing
 from sightline.translator import Translator
@@ -57,6 +57,8 @@ def texts(line: str, language: str = "en") -> list[str]:
         ("en", "Hello.World is one. So?", ["Hello.World is one.", "So?"]),
         ("en", "A heading\n\nA text.", ["A heading", "", "A text."]),
         ("en", "", [""]),
+        ("en", "Hello\tgood day\t\tTom. Go!", ["Hello", "good day", "Tom.", "Go!"]),
+        ("en", "\tHello", ["", "Hello"]),
     ],
 )
 def test_sentences(language: str, line: str, expected: list[str]) -> None:
@@ -108,11 +110,20 @@ def test_long_sentences_are_cut_at_phrases_then_at_spaces_then_anywhere() -> Non
         ("?!", [("?!", True)]),
         ("3.14 + 42", [("3.14 + 42", True)]),
         ("42 dogs", [("42 dogs", False)]),
-        ("I ❤ you", [("I ❤ you", False)]),
+        ("I ❤ you", [("I", False), ("❤", True), ("you", False)]),
+        ("I like 🍕 and 🍺.", [("I like", False), ("🍕", True), ("and", False), ("🍺", True), (".", True)]),
+        ("See https://a.org/b?c=1, please.", [("See", False), ("https://a.org/b?c=1", True), (", please.", False)]),
+        ("Write to me.too@a-b.org.", [("Write to", False), ("me.too@a-b.org", True), (".", True)]),
+        (
+            '<p class="x">Hi <b>Tom</b></p>',
+            [('<p class="x">', True), ("Hi", False), ("<b>", True), ("Tom", False), ("</b>", True), ("</p>", True)],
+        ),
+        ("If a<b and c>d, go.", [("If a<b and c>d, go.", False)]),
+        ("www.😀.org 😀", [("www.😀.org", True), ("", True), ("😀", True)]),
     ],
 )
 def test_what_is_copied(line: str, expected: list[tuple[str, bool]]) -> None:
-    found = copied_edges(line, (0, len(line)))
+    found = copied_parts(line, (0, len(line)))
     assert [(line[start:end].strip(), copied) for start, end, copied in found] == expected
 
 
