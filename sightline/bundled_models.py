@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from sightline.errors import SightlineError
@@ -39,9 +40,12 @@ def check_own(folder: Path) -> None:
         )
 
 
-def told_names() -> str:
+def told_names(name: str) -> str:
     """For an error: what could be meant by a name that is none."""
     names = bundled_models()
+    close = get_close_matches(name.lower().replace("_", "-"), names, n=1, cutoff=0.75)
+    if close:
+        return f", or did you mean {close[0]}, which comes with Sightline?"
     return f", or a model that comes with Sightline: {', '.join(names)}" if names else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import typer
 from sightline import cli_decoding as of
 from sightline.cli_options import Model
 from sightline.cli_shards import Cluster, Sharding, ShardLines, Workers, form
-from sightline.console import bar, complain, keeping, presented, say, standard_input
+from sightline.console import bar, complain, keeping, presented, program, say, standard_input
 from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ def translate(
         file = source[0]
     files = tuple(source or ()) if file is None else (file,)
     for one in files:
+        if " " in str(one) and not one.exists():
+            text = f"to translate a text, pipe it: echo {shlex.quote(str(one))} | {program()} translate MODEL"
+            raise SightlineError(f"{one}: no such file; {text}")
         if output is not None and output.is_file() and one.exists() and one.samefile(output):
             raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
     kind = form(output, as_json)

@@ -92,8 +92,8 @@ def prepare(model: Path, minutes: float, say: Callable[[str], None]) -> None:
     if updates < ENOUGH:
         longer = math.ceil(2 * minutes * ENOUGH / max(updates, 1))
         say(
-            f"only {updates:,} updates in {told_minutes(minutes)}, so the model is weak: the machine is slow or busy; "
-            f"for a better one delete {model} and run: {program()} demo train --minutes {longer}"
+            f"only {updates:,} updates in {told_minutes(minutes)}, so the model is weak; for a better one delete "
+            f"{model} and run: {program()} demo train --output {model.parent} --minutes {longer}"
         )
     write_text(done, f"{updates} updates\n")
 

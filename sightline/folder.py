@@ -164,7 +164,7 @@ def read_config(folder: Path) -> RunConfig:
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "no such folder"
         named = "name a model folder, as `sightline train --output` makes one"
-        raise SightlineError(f"{folder}: {what}; {named}{told_names()}")
+        raise SightlineError(f"{folder}: {what}; {named}{told_names(str(folder))}")
     path = folder / CONFIG
     if not path.is_file():
         below = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))

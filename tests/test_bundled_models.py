@@ -90,10 +90,19 @@ def test_a_model_folder_goes_before_a_bundled_one(named: Path, trained: Any, tmp
         sightline.load("de-en")
 
 
+def test_text_in_the_place_of_a_file(named: Path, command: Command) -> None:
+    told = command("translate", "en-de", "Hello world").mistake()
+    assert told.endswith("translate a text, pipe it: echo 'Hello world' | sightline translate MODEL")
+    assert "Hello world: no such file" in told
+
+
 def test_a_name_that_is_none(named: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told = command("translate", "en-fr").mistake()
     assert "en-fr: no such folder; name a model folder" in told
     assert told.endswith("or a model that comes with Sightline: de-en, en-de")
+    for mistyped in ("en-ed", "EN_DE", "endde"):
+        told = command("translate", mistyped).mistake()
+        assert told.endswith("or did you mean en-de, which comes with Sightline?"), told
     assert command("models").out == "de-en        German to English\nen-de        English to German\n"
     monkeypatch.setattr(bundled_models, "FOLDER", tmp_path / "nowhere")
     assert command("translate", "en-fr").mistake().endswith("as `sightline train --output` makes one")
