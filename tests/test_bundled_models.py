@@ -90,6 +90,12 @@ def test_a_model_folder_goes_before_a_bundled_one(named: Path, trained: Any, tmp
         sightline.load("de-en")
 
 
+@pytest.mark.parametrize("wrong", [None, 5])
+def test_what_is_no_text_is_refused(named: Path, wrong: Any) -> None:
+    with pytest.raises(SightlineError, match=f"or a list of texts, to translate, not {type(wrong).__name__}"):
+        sightline.load("en-de").translate(wrong)
+
+
 def test_text_in_the_place_of_a_file(named: Path, command: Command) -> None:
     told = command("translate", "en-de", "Hello world").mistake()
     assert told.endswith("translate a text, pipe it: echo 'Hello world' | sightline translate MODEL")
