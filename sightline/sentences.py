@@ -27,10 +27,11 @@ _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PHRASE_ENDS = re.compile(r"(?<=[,;:–—)])\s+")
 _SPACE = re.compile(r"\s+")
 _COLUMN = re.compile(r"[^\t]+\t*|\t+")
-# A web address without the mark that ends its sentence, an e-mail address, a tag of HTML.
+# A web address without the mark that ends its sentence, an e-mail address, a tag. Nothing is tried twice (`++`),
+# or a line of a hundred thousand letters would take minutes.
 _ADDRESS_OR_TAG = re.compile(
-    r"""(?:https?://|www\.)\S*[^\s.,;:!?)\]'"»“”]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"""
-    r"""|</?[A-Za-z][\w:-]*(?:\s+[\w:-]+=(?:"[^"<>]*"|'[^'<>]*'|[^\s<>]+))*\s*/?>"""
+    r"""(?:https?://|www\.)\S*[^\s.,;:!?)\]'"»“”]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"""
+    r"""|</?[A-Za-z][\w:-]*+(?:\s++[\w:-]++=(?:"[^"<>]*"|'[^'<>]*'|[^\s<>"']++))*+\s*+/?>"""
 )
 # Symbols before the arrows, such as ° and ©, belong to words; so do those of ASCII.
 FIRST_SYMBOL = 0x2190
@@ -156,15 +157,22 @@ def copied_parts(line: str, sentence: Span) -> list[tuple[int, int, bool]]:
 
 def _as_they_are(text: str) -> list[Span]:
     """Where emoji, addresses and tags stand, in their order; none within another."""
-    found = [match.span() for match in _ADDRESS_OR_TAG.finditer(text)]
-    if text.isascii():
-        return found
+    found: list[Span] = []
     end = 0
-    for picture, characters in groupby(text, is_symbol):
-        start, end = end, end + len(list(characters))
-        if picture and not any(one < end and start < other for one, other in found):
-            found.append((start, end))
-    return sorted(found)
+    for match in _ADDRESS_OR_TAG.finditer(text):
+        found += [*_symbols(text, end, match.start()), match.span()]
+        end = match.end()
+    return [*found, *_symbols(text, end, len(text))]
+
+
+def _symbols(text: str, start: int, end: int) -> Iterator[Span]:
+    """Where emoji stand in a stretch of a text."""
+    if text[start:end].isascii():
+        return
+    for picture, characters in groupby(text[start:end], is_symbol):
+        first, start = start, start + len(list(characters))
+        if picture:
+            yield first, start
 
 
 def is_symbol(character: str) -> bool:

@@ -128,6 +128,23 @@ def test_what_is_copied(line: str, expected: list[tuple[str, bool]]) -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "a" * 100_000,
+        "a." * 50_000,
+        "<a" * 50_000,
+        "<a " + 'x="1" ' * 20_000,
+        "www." * 25_000,
+        "😀a" * 50_000,
+        "a@" * 50_000,
+    ],
+)
+def test_lines_that_would_take_for_ever(line: str) -> None:
+    found = copied_parts(line, (0, len(line)))
+    assert "".join(line[start:end] for start, end, _ in found) == line
+
+
+@pytest.mark.parametrize(
     ("text", "capitals"),
     [
         ("WHERE IS TOM?", True),

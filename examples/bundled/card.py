@@ -53,7 +53,8 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         "",
         f"{facts['pairs']:,} pairs of everyday sentences, some of them made from others (small letters, no full stop, "
         "two sentences in one, one of two, single words, what a first model wrote). No sentence of the test is among "
-        f"those that people wrote; {facts['met']:,} of its {facts['sentences']:,} have a side that came out of those.",
+        f"those that people wrote, to the letter; {facts['met']:,} of its {facts['sentences']:,} have a side that is "
+        "among all pairs but for case and punctuation.",
         "",
         f"{ATTRIBUTION} The sentences are under the Creative Commons Attribution 2.0 France licence; whoever passes "
         "the weights on should name the source in the same way.",

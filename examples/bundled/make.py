@@ -1,8 +1,8 @@
 """Makes the bundled models again, from the text to the folders in the package.
 
     python -m examples.bundled.make --data DATA --work DIR --minutes 60 --direction both
-    python -m examples.bundled.make --data DATA --work DIR --minutes 30 --direction en-de
-    python -m examples.bundled.make --data DATA --work DIR --minutes 30 --direction de-en
+    python -m examples.bundled.make --data DATA --work DIR --minutes 60 --direction en-de
+    python -m examples.bundled.make --data DATA --work DIR --minutes 60 --direction de-en
 
 DATA holds `tatoeba/train.en-de.tsv.gz` and `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German. One model
 learns both directions first, and translates its text anew; those that ship begin with its weights and go on with one
