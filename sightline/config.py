@@ -37,6 +37,9 @@ class TextConfig(Section):
     joint: bool = Field(True, description="one vocabulary for both sides (else one each)")
     vocabulary: int | None = Field(None, ge=8, description="number of entries; null chooses from the corpus")
     byte_fallback: bool = Field(True, description="spell unknown characters in bytes, so that any text survives")
+    split_digits: bool = Field(
+        False, description="unigram, bpe: each digit is a token, so that numbers are copied exactly"
+    )
     sentences: int | None = Field(
         None, ge=1, description="most sentences to learn from, evenly chosen; null: 500,000, unigram 4 an entry or more"
     )

@@ -207,6 +207,7 @@ def _train_subwords(lines: list[str], symbols: list[str], config: TextConfig, vo
             hard_vocab_limit=False,
             character_coverage=1.0,
             byte_fallback=config.byte_fallback,
+            split_digits=config.split_digits,
             user_defined_symbols=symbols,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,

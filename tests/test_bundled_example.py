@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,22 @@ from safetensors.torch import load_file
 
 import sightline
 from examples.bundled import make, rewriting
+from examples.bundled.figures import numbered, written
 from examples.bundled.heads import agreed_links
+from examples.bundled.names import MEN, made_up, renamed
+from examples.bundled.pieces import digits_apart
 from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, plain
 from examples.bundled.words import word_pairs
 from sightline.bundled_models import title
+from sightline.config import TextConfig
 from sightline.data import Pair, read_pairs
 from sightline.files import make_folder
-from sightline.folder import read_config
+from sightline.folder import Tokenizers, open_files, read_config
+from sightline.text import train_tokenizer
 
 NOUNS = {"dog": "Hund", "house": "Haus", "child": "Kind", "book": "Buch", "tree": "Baum", "car": "Wagen"}
 VERBS = {"sees": "sieht", "likes": "mag", "has": "hat", "knows": "kennt"}
+CURRENCIES = ("Dollar", "Euro", "Pfund")
 CITIES = ("Boston", "Berlin", "Paris")
 
 
@@ -50,6 +58,13 @@ def test_no_sentence_is_in_both_parts() -> None:
     assert len(training) > 150
 
 
+def test_what_is_short_is_for_training() -> None:
+    greetings = [Pair(f"Good {word}!", f"Guten {word}!") for word in ("morning", "evening", "day", "night", "luck")]
+    training, validation = divide([*greetings, *toy(300)], 200)
+    assert set(greetings) <= set(training)
+    assert 100 < len(validation) < 200
+
+
 def test_each_pair_once_and_few_targets_of_a_source() -> None:
     pairs = [Pair("Hi.", f"Hallo {number}!") for number in range(9)] + [Pair("No.", "Nein.")] * 2
     assert distinct(pairs) == [*pairs[:MOST_TARGETS], Pair("No.", "Nein.")]
@@ -57,10 +72,15 @@ def test_each_pair_once_and_few_targets_of_a_source() -> None:
 
 def test_what_is_made_of_pairs() -> None:
     pairs = toy(1000)
-    found = augmented(pairs)
-    assert augmented(pairs) == found
+    found = augmented(pairs, german_source=False)
+    assert augmented(pairs, german_source=False) == found
     made = set(found) - set(pairs)
-    made_of_few = ("one sentence of several", "not addressed", "words")  # of which this corpus has not so many
+    made_of_few = (
+        "one sentence of several",
+        "not addressed",
+        "words",
+        "few words",
+    )  # of which this corpus has not so many
     counts = {kind: round(share * len(pairs)) for kind, share in SHARES.items() if kind not in made_of_few}
     assert len(found) == len(pairs) + sum(counts.values()) + 2 * len(word_pairs(pairs))
     assert any(pair.source.isupper() and pair.target.isupper() for pair in made)
@@ -73,6 +93,7 @@ def test_what_is_made_of_pairs() -> None:
     large = [pair for pair in made if any(part.isdigit() and int(part) >= 50 for part in pair.source.split())]
     assert large
     assert all(number in pair.target.split() for pair in large for number in pair.source.split() if number.isdigit())
+    assert any(re.search(r" in (?!Boston|Berlin|Paris)[A-Z][\w ]+\.$", pair.source) for pair in made)
 
 
 def test_parts_of_lines_and_greetings() -> None:
@@ -83,10 +104,87 @@ def test_parts_of_lines_and_greetings() -> None:
         Pair("Good morning, Tom.", "Guten Morgen, Maria!"),
         Pair("If it rains, Tom.", "Wenn es regnet, nicht, Tom."),
     ]
-    made = set(augmented([*pairs, *toy(1000)])) - set(pairs)
+    made = set(augmented([*pairs, *toy(1000)], german_source=False)) - set(pairs)
     assert {Pair("Hi.", "Hallo!"), Pair("How are you?", "Wie geht es dir?")} <= made
     assert Pair("Good morning.", "Guten Morgen!") in made
     assert not {pair for pair in made if pair.source in ("One.", "If it rains.")}
+
+
+def test_what_is_short_comes_again() -> None:
+    pairs = [*toy(1000), Pair("Cheers!", "Zum Wohl!")]
+    assert augmented(pairs, german_source=False).count(Pair("Cheers!", "Zum Wohl!")) >= 2
+
+
+@pytest.mark.parametrize("german_source", [False, True])
+def test_other_names_stand_on_both_sides(german_source: bool) -> None:
+    pairs = [
+        Pair("Tom's dog likes Mary.", "Toms Hund mag Maria."),
+        Pair("Tom lives in Boston.", "Tom wohnt in Boston."),
+        Pair("Tom saw him.", "Er wurde gesehen."),
+        Pair("The Tom-cat.", "Der Tom-Kater."),
+    ]
+    given = [Pair(target, source) for source, target in pairs] if german_source else pairs
+    generator = random.Random(1)
+    for _ in range(50):
+        found = list(renamed(given, generator, german_source))
+        assert len(found) == 2
+        english, german = zip(*(reversed(pair) if german_source else pair for pair in sorted(found)), strict=True)
+        owner = next(side for side in english if "dog" in side).partition("'s dog")[0]
+        assert any(side.startswith(f"{owner}s Hund mag ") for side in german)
+        assert owner[-1] not in "sxz"
+        assert not any("Tom " in side or "Boston" in side for side in (*english, *german))
+
+
+def test_made_up_names_are_words_and_many() -> None:
+    generator = random.Random(1)
+    names = {made_up(generator) for _ in range(500)}
+    assert len(names) > 400
+    assert all(name.isalpha() and name.istitle() for name in names)
+    assert len(set(MEN)) == len(MEN)
+
+
+def test_a_number_is_written_as_its_language_does() -> None:
+    assert written(1250) == ("1,250", "1.250")
+    assert written(1234.5, 1) == ("1,234.5", "1.234,5")
+    assert written(7) == ("7", "7")
+
+
+@pytest.mark.parametrize("german_source", [False, True])
+def test_other_figures(german_source: bool) -> None:
+    pairs = [
+        Pair("He has 12 sons.", "Er hat 12 Söhne."),
+        Pair("It's 7:45.", "Es ist 7.45 Uhr."),
+        Pair("I owe you $1,000.", "Ich schulde dir 1.000 Dollar."),
+        Pair("Today is October 11th.", "Heute ist der 11. Oktober."),
+        Pair("She is 17.", "Sie ist siebzehn."),
+        Pair("I have $5.", "Ich habe fünf Dollar."),
+    ]
+    given = [Pair(target, source) for source, target in pairs] if german_source else pairs
+    made = [pair for pair, _ in zip(numbered(given, random.Random(2), german_source), range(400), strict=False)]
+    swap = str.maketrans(",.", ".,")
+    kinds = {"He has": 0, "It's": 0, "I owe": 0, "Today": 0}
+    for pair in made:
+        english, german = reversed(pair) if german_source else pair
+        kinds[next(kind for kind in kinds if english.startswith(kind))] += 1
+        if english.startswith("He has"):
+            number = english.split()[2]
+            assert german.split()[2] in (number, number.translate(swap))
+            assert number != "1"
+        elif english.startswith("It's"):
+            assert german == f"Es ist {english[5:-1]} Uhr."
+        elif english.startswith("I owe"):
+            amount, sign = english[11:-1], english[10]
+            word = dict(zip("$€£", CURRENCIES, strict=True))[sign]
+            assert german == f"Ich schulde dir {amount.translate(swap)} {word}."
+        else:
+            day = "".join(letter for letter in english.split()[3] if letter.isdigit())
+            assert german.startswith(f"Heute ist der {day}. ")
+            assert re.findall(r"\d{4}", german) == re.findall(r"\d{4}", english)
+    assert set(kinds.values()) == {100}
+
+
+def test_without_figures_there_are_no_others() -> None:
+    assert list(numbered([Pair("Hello.", "Hallo.")], random.Random(1), False)) == []
 
 
 def test_single_words_are_written_as_in_the_midst_of_sentences() -> None:
@@ -169,6 +267,42 @@ def test_a_model_of_one_direction_begins_with_the_one_of_both(made: Path) -> Non
     assert len(one) > 200
     valid = read_pairs(pairs=made / "work" / "both" / "valid.tsv")
     assert valid[1::2] == [Pair(target, source) for source, target in valid[::2]]
+
+
+def test_digits_stand_alone_after_the_first_vocabulary(made: Path) -> None:
+    tokenizers = open_files(made / "work" / "both" / "model").tokenizers
+    assert all(len(piece.lstrip("▁")) <= 1 for piece in tokenizers.source.pieces("2019 30 10"))
+    whole = train_tokenizer(["19 19 19 2:30 2:30 in 1999"] * 50, TextConfig(tokenizer="bpe"), 290)
+    assert any(len(piece) > 2 for piece in whole.pieces("19 2:30"))
+    apart = digits_apart(Tokenizers(whole, whole)).source
+    assert all(len(piece.lstrip("▁")) <= 1 for piece in apart.pieces("19 2:30"))
+    assert apart.same_entries(whole)
+    assert apart.decode(apart.encode("in 1999 2:30")) == "in 1999 2:30"
+
+
+def test_going_on_with_models_that_are_there(made: Path, tmp_path: Path) -> None:
+    begin = tmp_path / "begin"
+    for direction in make.DIRECTIONS:
+        shutil.copytree(made / "bundled" / "de-en", begin / direction)
+    given = [
+        *options(made)[:-2],
+        "--work",
+        str(tmp_path / "work"),
+        "--begin",
+        str(begin),
+        "--set",
+        "training.max_steps=2",
+    ]
+    for direction in ("both", "de-en"):
+        make.main(
+            [*given, "--set", "model.encoder.layers=1", "--bundled", str(tmp_path / "to"), "--direction", direction]
+        )
+    assert {path.name for path in (tmp_path / "work" / "both").iterdir()} == {"en-de.tsv", "de-en.tsv"}
+    card = (tmp_path / "to" / "de-en" / "README.md").read_text()
+    assert (
+        "for 4 updates, 5 minutes, in both directions at once, then 4 updates, 5 minutes in this one, then 2 updates"
+        in card
+    )
 
 
 def test_what_is_done_is_not_done_again(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

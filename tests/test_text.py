@@ -232,6 +232,17 @@ class TestKinds:
         for line in CORPUS:
             assert subject.encode(line) == subject._processor.EncodeAsIds(" " + line)  # type: ignore[attr-defined]
 
+    @pytest.mark.parametrize("kind", ["unigram", "bpe"])
+    def test_digits_can_stand_alone(self, kind: str) -> None:
+        lines = ["in 1999 and 1998 at 10:30", "2019 years", "30 of 1990"] * 20
+        longest = {}
+        for apart in (True, False):
+            settings = TextConfig.model_validate({"tokenizer": kind, "split_digits": apart})
+            subject = train_tokenizer(lines, settings, 310)
+            longest[apart] = max(len(piece.strip("▁")) for piece in subject.pieces("1999 1998"))
+            assert subject.decode(subject.encode("in 1999 at 10:30")) == "in 1999 at 10:30"
+        assert longest[True] == 1 < longest[False]
+
 
 class TestTraining:
     @pytest.mark.parametrize("kind", KINDS)

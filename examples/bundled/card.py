@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 from typing import Any
 
 from sightline import __version__
@@ -10,6 +10,7 @@ from sightline.config import AlignmentConfig, RunConfig
 
 NAMES = {"en": "English", "de": "German"}
 ATTRIBUTION = "Sentences from tatoeba.org, CC BY 2.0 FR, by way of manythings.org/anki."
+TRAINED = "trained on a CPU for"
 BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
@@ -27,10 +28,16 @@ def named_head(alignment: AlignmentConfig) -> str:
     return f"layer {alignment.layer}, {heads} (reading: {alignment.reading})"
 
 
-def _course(runs: Sequence[tuple[int, float]]) -> str:
-    """How long a model was trained: in one run, or after one of both directions."""
-    *before, alone = (f"{updates:,} updates, {minutes:g} minutes" for updates, minutes in runs)
-    return f"{before[0]}, in both directions at once, then {alone} in this one" if before else alone
+def course(updates: int, minutes: float) -> str:
+    """How long a run was."""
+    return f"{updates:,} updates, {minutes:g} minutes"
+
+
+def told_course(text: str) -> str:
+    """What a card says of how long its model was trained."""
+    found = re.search(rf"^- {TRAINED} (.*); Sightline", text, re.MULTILINE)
+    assert found, "a card that was written here tells it"
+    return found[1]
 
 
 def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
@@ -46,14 +53,15 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         "",
         f"- {model.encoder.layers} encoder and {model.decoder.layers} decoder layers, width {model.embedding}, "
         f"feed-forward {model.encoder.feedforward}, a joint vocabulary of {config.text.vocabulary:,}; int8",
-        f"- trained on a CPU for {_course(facts['runs'])}; Sightline {__version__}",
+        f"- {TRAINED} {facts['course']}; Sightline {__version__}",
         f"- alignments are read from {facts['head']}, chosen by links that lexicons of both directions agree on",
         "",
         "## Data and licence",
         "",
         f"{facts['pairs']:,} pairs of everyday sentences, some of them made from others (small letters, no full stop, "
-        "two sentences in one, one of two, single words, what a first model wrote). No sentence of the test is among "
-        f"those that people wrote, to the letter; {facts['met']:,} of its {facts['sentences']:,} have a side that is "
+        "two sentences in one, one of two, single words, other names and figures, what a model before it wrote). No "
+        "sentence of the test is among those that people wrote, to the letter; "
+        f"{facts['met']:,} of its {facts['sentences']:,} have a side that is "
         "among all pairs but for case and punctuation.",
         "",
         f"{ATTRIBUTION} The sentences are under the Creative Commons Attribution 2.0 France licence; whoever passes "

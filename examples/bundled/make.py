@@ -22,8 +22,9 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from examples.bundled.card import card, named_head
+from examples.bundled.card import card, course, named_head, told_course
 from examples.bundled.heads import best_head
+from examples.bundled.pieces import digits_apart
 from examples.bundled.rewriting import rewritten
 from examples.bundled.text import augmented, distinct, divide, plain, unseen
 from sightline.config import DataConfig, RunConfig, assignment, build_config, merge, read_yaml
@@ -62,6 +63,7 @@ class Job:
     changes: tuple[str, ...] = ()
     bundled: Path = BUNDLED
     tolerance: float = 0.5
+    begin: Path | None = None
 
     @property
     def languages(self) -> dict[str, str]:
@@ -71,7 +73,9 @@ class Job:
 
     @property
     def before(self) -> Path | None:
-        """The model of both directions that this one begins with, where it was made."""
+        """What this one begins with: its model in the named folder, or that of both directions, where it was made."""
+        if self.begin:
+            return self.begin / self.direction
         model = self.work / BOTH / "model"
         return model if self.direction != BOTH and (model / "done").exists() else None
 
@@ -88,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """All stages, one after the other."""
     job = parse(arguments)
     make_folder(job.file("."))
-    stages = JOINT_STAGES if job.direction == BOTH else STAGES
+    stages = STAGES if job.direction != BOTH else REWRITING if job.begin else {**TRAINING_BOTH, **REWRITING}
     for result, stage in stages.items():
         if job.file(result).exists():
             say(f"{job.file(result)} is there")
@@ -101,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def write_texts(job: Job) -> None:
     """Training, validation and test pairs in this direction, one file each."""
     training, validation = human(job)
-    training = made_of([*training, *unseen(rewritings(job), validation)], validation)
+    training = made_of(job, [*training, *unseen(rewritings(job), validation)], validation)
     _write(job.file("valid.tsv"), validation)
     _write(job.file("test.tsv"), given(job, "test-a"))
     _write(job.file("train.tsv"), training)
@@ -113,8 +117,9 @@ def write_both_texts(job: Job) -> None:
     training: list[Pair] = []
     held_out: list[list[Pair]] = []
     for direction in DIRECTIONS:
-        people, validation = human(replace(job, direction=direction))
-        training += made_of(people, validation)
+        alone = replace(job, direction=direction)
+        people, validation = human(alone)
+        training += made_of(alone, people, validation)
         held_out.append(validation)
     # Side by side, so that the first ones, which BLEU is reckoned of, are of both directions.
     _write(job.file("valid.tsv"), [pair for pairs in zip(*held_out, strict=True) for pair in pairs])
@@ -122,9 +127,10 @@ def write_both_texts(job: Job) -> None:
 
 
 def rewrite(job: Job, direction: str) -> None:
-    """What the model of both directions writes for the sources of one."""
+    """What the model of both directions, or that of this one to begin with, writes for the sources of one."""
     pairs, _ = human(replace(job, direction=direction))
-    found = dict.fromkeys(rewritten(load(job.file("model"), compute="int8"), pairs))
+    model = load(job.begin / direction) if job.begin else load(job.file("model"), compute="int8")
+    found = dict.fromkeys(rewritten(model, pairs))
     _write(job.file(f"{direction}.tsv"), list(found))
     say(f"{job.file(f'{direction}.tsv')}: {len(found):,} pairs made of {len(pairs):,}")
 
@@ -146,9 +152,9 @@ def human(job: Job) -> tuple[list[Pair], list[Pair]]:
     return distinct(training), validation
 
 
-def made_of(pairs: Sequence[Pair], validation: Sequence[Pair]) -> list[Pair]:
+def made_of(job: Job, pairs: Sequence[Pair], validation: Sequence[Pair]) -> list[Pair]:
     """The pairs and what is made of them; words and parts of lines may be sentences of the validation part too."""
-    return unseen(augmented(pairs), validation)
+    return unseen(augmented(pairs, job.direction == "de-en"), validation)
 
 
 def given(job: Job, name: str) -> list[Pair]:
@@ -176,6 +182,8 @@ def train_model(job: Job) -> None:
     begun = latest(model / CHECKPOINTS) is not None
     config = read_config(model) if begun else configuration(job)
     weights = inherited(open_files(before)) if before and not begun else None
+    if weights and config.text.split_digits:
+        weights = replace(weights, tokenizers=digits_apart(weights.tokenizers))
     if weights:
         say(f"beginning with {before}")
     host = Host(progress_for(metric=config.training.metric))
@@ -220,12 +228,12 @@ def put_into_package(job: Job) -> None:
     config = read_config(partial)
     data = DataConfig(**job.languages, max_length=config.data.max_length)
     save_config(partial, config.model_copy(update={"data": data}))
-    runs, learnt = [job.before, job.file("model")], job.read("train.tsv")
+    learnt = job.read("train.tsv")
     known = {plain(side) for pair in learnt for side in pair}
     facts = {
         "pairs": len(learnt),
         "met": sum(not known.isdisjoint(map(plain, pair)) for pair in job.read("test.tsv")),
-        "runs": [_length(model) for model in runs if model is not None],
+        "course": _course(job),
         "head": named_head(config.alignment),
         "export": (partial / CARD).read_text(encoding="utf-8"),
         **json.loads(job.file("scores.json").read_text()),
@@ -237,11 +245,19 @@ def put_into_package(job: Job) -> None:
     say(f"{folder}: {size / 1e6:.1f} MB")
 
 
-def _length(model: Path) -> tuple[int, float]:
+def _course(job: Job) -> str:
+    """How long the model was trained, and what it began with."""
+    alone = _length(job.file("model"))
+    if job.begin:
+        return f"{told_course((job.begin / job.direction / CARD).read_text(encoding='utf-8'))}, then {alone} more"
+    return f"{_length(job.before)}, in both directions at once, then {alone} in this one" if job.before else alone
+
+
+def _length(model: Path) -> str:
     """Updates and minutes of a run that is done."""
     minutes = read_config(model).training.max_minutes
     assert minutes is not None, "every job has its minutes"
-    return int((model / "done").read_text()), minutes
+    return course(int((model / "done").read_text()), minutes)
 
 
 STAGES: dict[str, Callable[[Job], None]] = {
@@ -252,10 +268,9 @@ STAGES: dict[str, Callable[[Job], None]] = {
     "scores.json": measure,
 }
 """By what each leaves when it is done."""
-JOINT_STAGES: dict[str, Callable[[Job], None]] = {
-    "train.tsv": write_both_texts,
-    "model/done": train_model,
-    **{f"{direction}.tsv": partial(rewrite, direction=direction) for direction in DIRECTIONS},
+TRAINING_BOTH: dict[str, Callable[[Job], None]] = {"train.tsv": write_both_texts, "model/done": train_model}
+REWRITING: dict[str, Callable[[Job], None]] = {
+    f"{direction}.tsv": partial(rewrite, direction=direction) for direction in DIRECTIONS
 }
 
 
@@ -266,6 +281,7 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--direction", choices=(BOTH, *DIRECTIONS), required=True)
     parser.add_argument("--minutes", type=float, required=True, help="of training")
+    parser.add_argument("--begin", type=Path, help="a folder with an `en-de` and a `de-en` to go on with")
     parser.add_argument("--held-out", type=int, default=1500, help="validation pairs")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
     parser.add_argument("--bundled", type=Path, default=BUNDLED, help="where the folder goes")

@@ -10,13 +10,17 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from examples.bundled.figures import numbered
+from examples.bundled.names import renamed
 from examples.bundled.words import WORD, word_pairs
 from sightline.data import Pair
 from sightline.holdout import groups
 
 SEED = 1
 LARGEST_GROUP = 8
+FEW_WORDS = 3
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
 ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
@@ -32,8 +36,10 @@ SHARES = {
     "one sentence of several": 0.02,
     "not addressed": 0.01,
     "words": 0.04,
+    "few words": 0.08,
     "names": 0.005,
-    "numbers": 0.005,
+    "other names": 0.08,
+    "other figures": 0.04,
     "already translated": 0.015,
 }
 
@@ -47,14 +53,20 @@ def divide(pairs: Sequence[Pair], held_out: int) -> tuple[list[Pair], list[Pair]
     """Training and validation pairs: no sentence of one is in the other, on either side, whatever its case.
 
     Pairs that share a sentence, directly or by way of others, stay together; of those that are held out one is kept.
+    Greetings and the like go back into training: nothing else teaches them.
     """
     together = groups([Pair(plain(pair.source), plain(pair.target)) for pair in pairs])
     random.Random(SEED).shuffle(together)
     # The largest groups, of hundreds of pairs, are for training; with them validation would cost much text.
     together.sort(key=lambda numbers: len(numbers) > LARGEST_GROUP)
-    validation = [pairs[numbers[0]] for numbers in together[:held_out]]
-    rest = sorted(number for numbers in together[held_out:] for number in numbers)
+    validation = [pairs[numbers[0]] for numbers in together[:held_out] if not _short(pairs[numbers[0]])]
+    short = [numbers for numbers in together[:held_out] if _short(pairs[numbers[0]])]
+    rest = sorted(number for numbers in [*short, *together[held_out:]] for number in numbers)
     return unseen([pairs[number] for number in rest], validation), validation
+
+
+def _short(pair: Pair) -> bool:
+    return any(len(side.split()) <= FEW_WORDS for side in pair)
 
 
 def unseen(pairs: Sequence[Pair], validation: Sequence[Pair]) -> list[Pair]:
@@ -74,12 +86,17 @@ def distinct(pairs: Sequence[Pair]) -> list[Pair]:
     return found
 
 
-def augmented(pairs: Sequence[Pair]) -> list[Pair]:
+def augmented(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
     """The pairs and those made of them, in an order that depends on nothing but them."""
     generator = random.Random(SEED)
     result = list(pairs)
+    makers = {
+        **MAKERS,
+        "other names": partial(renamed, german_source=german_source),
+        "other figures": partial(numbered, german_source=german_source),
+    }
     for kind, share in SHARES.items():
-        made = MAKERS[kind](pairs, generator)
+        made = makers[kind](pairs, generator)
         result += [pair for _, pair in zip(range(round(share * len(pairs))), made, strict=False)]
     generator.shuffle(result)
     return result
@@ -147,13 +164,9 @@ def _words(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
             yield Pair(source.lower(), target)
 
 
-def _numbers(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
-    """A pair in which the only number, alike on both sides, is another."""
-    for pair in generator.sample(pairs, len(pairs)):
-        numbers = [re.findall(r"\d+", side) for side in pair]
-        if numbers[0] == numbers[1] and len(numbers[0]) == 1:
-            other = str(generator.randrange(10 ** generator.randint(1, 4)))
-            yield Pair(*(re.sub(r"\d+", other, side) for side in pair))
+def _few_words(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
+    """Greetings and the like again, the shortest first: what stands in the corpus once is forgotten."""
+    yield from sorted(filter(_short, generator.sample(pairs, len(pairs))), key=lambda pair: len(pair.source.split()))
 
 
 MAKERS: dict[str, Maker] = {
@@ -165,7 +178,7 @@ MAKERS: dict[str, Maker] = {
     "one sentence of several": _parts,
     "not addressed": _of_some(_not_addressed),
     "words": _words,
+    "few words": _few_words,
     "names": _of_some(_name),
-    "numbers": _numbers,
     "already translated": _of_some(lambda pair: Pair(pair.target, pair.target)),
 }

@@ -1,0 +1,111 @@
+"""Other numbers, times, prices and dates in sentences that have some: the corpus has figures in one line of a hundred.
+
+Each is written as its language writes it: 1,250 and 1.250, 2.5 and 2,5, $20 and 20 Dollar, March 3rd and 3. März.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from sightline.data import Pair
+
+MONTHS = {
+    "January": "Januar", "February": "Februar", "March": "März", "April": "April", "May": "Mai", "June": "Juni",
+    "July": "Juli", "August": "August", "September": "September", "October": "Oktober", "November": "November",
+    "December": "Dezember",
+}  # fmt: skip
+NUMBER = re.compile(r"(?<![\w.,:$€£-])\d+(?:[.,]\d{3})*(?![\w:-]|[.,]\d)")
+TIME = re.compile(r"(?<![\w.,:])\d{1,2}[:.]\d\d(?![\w:]|[.,]\d)")
+PRICE = re.compile(r"\$\s?\d+(?:,\d{3})*(?:\.\d\d)?(?![\w:-]|[.,]\d)")
+GERMAN_PRICE = re.compile(r"(?<![\w.,:])(\d+(?:\.\d{3})*(?:,\d\d)?) (?:Dollars?|\$)(?!\w)")
+DATE = re.compile(rf"\b({'|'.join(MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?\b(?:, (\d{{4}}))?")
+GERMAN_DATE = re.compile(rf"\b(\d{{1,2}})\. ({'|'.join(MONTHS.values())})\b(?: (\d{{4}}))?")
+MEASURED = re.compile(
+    r"(?i)\s*(%|percent|prozent|meter|metre|kilo|mile|meile|feet|fuß|pound|degree|grad|yen|dollar|euro)"
+)
+CURRENCIES = (("$", "Dollar", "$"), ("€", "Euro", "€"), ("£", "Pfund", "£"))
+Rewritten = tuple[str, str] | None
+
+
+def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
+    """Pairs whose figures are others, one kind of figure after the other, without end where there are any."""
+    kinds: tuple[Callable[[str, str, random.Random], Rewritten], ...] = (_number, _time, _price, _date)
+    sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
+    with_figures = [both for both in sides if any(character.isdigit() for character in both[0])]
+    fitting = [[both for both in with_figures if kind(*both, generator)] for kind in kinds]
+    while any(fitting):
+        for kind, those in zip(kinds, fitting, strict=True):
+            made = kind(*generator.choice(those), generator) if those else None
+            if made:
+                yield Pair(made[1], made[0]) if german_source else Pair(*made)
+
+
+def _number(english: str, german: str, generator: random.Random) -> Rewritten:
+    """A number that is the only one on both sides, and alike there."""
+    found = [NUMBER.findall(side) for side in (english, german)]
+    alike = len(found[0]) == len(found[1]) == 1 and re.sub(r"\D", "", found[0][0]) == re.sub(r"\D", "", found[1][0])
+    if not alike or DATE.search(english) or GERMAN_DATE.search(german):
+        return None
+    old = int(re.sub(r"\D", "", found[0][0]))
+    measured = MEASURED.match(english[NUMBER.search(english).end() :])  # type: ignore[union-attr]
+    if 1000 <= old < 2100 and "," not in found[0][0] and not measured:  # a year
+        value: float = generator.randint(1000, 2050)
+        new = (str(int(value)),) * 2
+    elif measured and generator.random() < 0.3:
+        new = written(generator.randint(11, 999) / 10, 1)
+    else:
+        # One thing is no two of them: what is one stays one.
+        value = 1 if old == 1 else generator.randint(2, 10 ** generator.choice([1, 2, 2, 3, 3, 4, 5, 6]) + 1)
+        new = written(value) if value >= 10_000 or generator.random() < 0.5 else (str(int(value)),) * 2
+    return NUMBER.sub(new[0], english), NUMBER.sub(new[1], german)
+
+
+def written(value: float, places: int = 0) -> tuple[str, str]:
+    """A number as English and as German write it."""
+    english = f"{value:,.{places}f}"
+    return english, english.translate(str.maketrans(",.", ".,"))
+
+
+def _time(english: str, german: str, generator: random.Random) -> Rewritten:
+    found = [TIME.findall(side) for side in (english, german)]
+    if len(found[0]) != 1 or len(found[1]) != 1 or found[0][0].replace(".", ":") != found[1][0].replace(".", ":"):
+        return None
+    hour = generator.randint(1, 12) if generator.random() < 0.6 else generator.randint(0, 23)
+    new = f"{hour}:{generator.randrange(0, 60, generator.choice([1, 5, 15])):02}"
+    return TIME.sub(new, english), TIME.sub(new, german)
+
+
+def _price(english: str, german: str, generator: random.Random) -> Rewritten:
+    found = PRICE.findall(english), GERMAN_PRICE.findall(german)
+    if len(found[0]) != 1 or len(found[1]) != 1:
+        return None
+    if re.sub(r"\D", "", found[0][0]) != re.sub(r"\D", "", found[1][0]):
+        return None
+    if generator.random() < 0.3:
+        new = written(generator.randint(101, 99_999) / 100, 2)
+    else:
+        new = written(generator.randint(2, 10 ** generator.choice([1, 2, 2, 3, 4, 5]) + 1))
+    sign, word, german_sign = CURRENCIES[0] if generator.random() < 0.6 else generator.choice(CURRENCIES)
+    german_word = german_sign if german[GERMAN_PRICE.search(german).end() - 1] == "$" else word  # type: ignore[union-attr]
+    return PRICE.sub(lambda _: sign + new[0], english), GERMAN_PRICE.sub(lambda _: f"{new[1]} {german_word}", german)
+
+
+def _date(english: str, german: str, generator: random.Random) -> Rewritten:
+    here, there = DATE.findall(english), GERMAN_DATE.findall(german)
+    if len(here) != 1 or len(there) != 1 or here[0] != (_english_month(there[0][1]), there[0][0], there[0][2]):
+        return None
+    day, month = generator.randint(1, 28), generator.choice(list(MONTHS))
+    year = here[0][2] and str(generator.randint(1700, 2040))
+    if not year and generator.random() < 0.3 and english.rstrip(".!?").endswith(DATE.search(english)[0]):  # type: ignore[index]
+        year = str(generator.randint(1900, 2040))
+    suffix = generator.choice(["", "th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")])
+    return (
+        DATE.sub(f"{month} {day}{suffix}" + (f", {year}" if year else ""), english),
+        GERMAN_DATE.sub(f"{day}. {MONTHS[month]}" + (f" {year}" if year else ""), german),
+    )
+
+
+def _english_month(german: str) -> str:
+    return next(english for english, other in MONTHS.items() if other == german)
