@@ -322,13 +322,14 @@ def test_what_the_first_model_writes_is_learnt_both_ways(made: Path, tmp_path: P
     job = make.parse(options(made))
     both = tmp_path / "both"
     both.mkdir()
-    (both / "de-en.tsv").write_text("Ein Satz.\tA sentence.\n")
-    (both / "en-de.tsv").write_text("A line.\tEine Zeile.\nA sentence.\tEin Satz.\n")
+    one, other = Pair("Das ist ein Satz.", "This is a sentence."), Pair("Das ist eine Zeile.", "This is a line.")
+    (both / "de-en.tsv").write_text(f"{one.source}\t{one.target}\nProst!\tCheese!\n")
+    (both / "en-de.tsv").write_text("".join(f"{pair.target}\t{pair.source}\n" for pair in (other, one)))
     elsewhere = replace(job, work=tmp_path)
-    assert make.rewritings(elsewhere) == [Pair("Eine Zeile.", "A line."), Pair("Ein Satz.", "A sentence.")]
+    assert make.rewritings(elsewhere) == [other, one]
     make_folder(elsewhere.file("."))
     make.write_texts(elsewhere)
-    assert {Pair("Ein Satz.", "A sentence."), Pair("Eine Zeile.", "A line.")} <= set(elsewhere.read("train.tsv"))
+    assert {one, other} <= set(elsewhere.read("train.tsv"))
     assert {"en-de.tsv", "de-en.tsv"} <= {path.name for path in (made / "work" / "both").iterdir()}
 
 

@@ -15,9 +15,9 @@ BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
-    "numbers, prices and dates within a sentence: it may write others that look as right",
-    "rare words and names, of which it may make others (Sarah, Smith, Munich)",
-    "wishes and goodbyes that its text hardly has (Merry Christmas!, Goodbye!), web text, other languages",
+    "large numbers, prices and dates within a sentence: it may write others that look as right",
+    "rare words, rare names, and towns that the two languages write otherwise (Munich, Cologne)",
+    "wishes and goodbyes that its text hardly has (Merry Christmas!, Goodbye!, Cheers!), web text, other languages",
     "knowing when it does not know: it always answers, and fluently",
 )
 

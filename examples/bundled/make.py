@@ -26,7 +26,7 @@ from examples.bundled.card import card, course, named_head, told_course
 from examples.bundled.heads import best_head
 from examples.bundled.pieces import digits_apart
 from examples.bundled.rewriting import rewritten
-from examples.bundled.text import augmented, distinct, divide, plain, unseen
+from examples.bundled.text import augmented, distinct, divide, plain, short, unseen
 from sightline.config import DataConfig, RunConfig, assignment, build_config, merge, read_yaml
 from sightline.console import say
 from sightline.convert import inherited
@@ -136,14 +136,17 @@ def rewrite(job: Job, direction: str) -> None:
 
 
 def rewritings(job: Job) -> list[Pair]:
-    """What that model wrote, if there is one: for this direction's sources, and as sources, for the other's."""
+    """What that model wrote, if there is one: for this direction's sources, and as sources, for the other's.
+
+    Not what is short: a wrong greeting is like the right one in most of its letters, and then learnt as well as it.
+    """
     found: dict[Pair, None] = {}
     for direction in DIRECTIONS:
         path = job.work / BOTH / f"{direction}.tsv"
         pairs = read_pairs(pairs=path) if path.exists() and path.stat().st_size else []
         turned = direction != job.direction
         found |= dict.fromkeys(Pair(target, source) if turned else Pair(source, target) for source, target in pairs)
-    return list(found)
+    return [pair for pair in found if not short(pair)]
 
 
 def human(job: Job) -> tuple[list[Pair], list[Pair]]:

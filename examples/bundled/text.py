@@ -59,13 +59,14 @@ def divide(pairs: Sequence[Pair], held_out: int) -> tuple[list[Pair], list[Pair]
     random.Random(SEED).shuffle(together)
     # The largest groups, of hundreds of pairs, are for training; with them validation would cost much text.
     together.sort(key=lambda numbers: len(numbers) > LARGEST_GROUP)
-    validation = [pairs[numbers[0]] for numbers in together[:held_out] if not _short(pairs[numbers[0]])]
-    short = [numbers for numbers in together[:held_out] if _short(pairs[numbers[0]])]
-    rest = sorted(number for numbers in [*short, *together[held_out:]] for number in numbers)
+    validation = [pairs[numbers[0]] for numbers in together[:held_out] if not short(pairs[numbers[0]])]
+    brief = [numbers for numbers in together[:held_out] if short(pairs[numbers[0]])]
+    rest = sorted(number for numbers in [*brief, *together[held_out:]] for number in numbers)
     return unseen([pairs[number] for number in rest], validation), validation
 
 
-def _short(pair: Pair) -> bool:
+def short(pair: Pair) -> bool:
+    """Whether a side has few words, as greetings and wishes have."""
     return any(len(side.split()) <= FEW_WORDS for side in pair)
 
 
@@ -166,7 +167,7 @@ def _words(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
 
 def _few_words(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
     """Greetings and the like again, the shortest first: what stands in the corpus once is forgotten."""
-    yield from sorted(filter(_short, generator.sample(pairs, len(pairs))), key=lambda pair: len(pair.source.split()))
+    yield from sorted(filter(short, generator.sample(pairs, len(pairs))), key=lambda pair: len(pair.source.split()))
 
 
 MAKERS: dict[str, Maker] = {
