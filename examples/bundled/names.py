@@ -6,17 +6,17 @@ something that is copied, and not a thing to know.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sightline.config import read_yaml
 from sightline.data import Pair
 
-_LISTS = read_yaml(Path(__file__).with_name("names.yaml"))
+_LISTS = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
 MEN, WOMEN, FAMILIES = _LISTS["men"], _LISTS["women"], _LISTS["families"]
-# As English and German write them.
+# As English and German write them: most of them alike.
 TOWNS = [*((town, town) for town in _LISTS["towns"]), *_LISTS["towns_in_german"].items()]
 # What is exchanged, as each side writes it, and for what.
 MAN, WOMAN, TOWN = ("Tom", "Tom"), ("Mary", "Maria"), ("Boston", "Boston")
