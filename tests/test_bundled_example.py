@@ -19,7 +19,7 @@ import sightline
 from examples.bundled import make, rewriting
 from examples.bundled.figures import numbered, written
 from examples.bundled.heads import agreed_links
-from examples.bundled.names import MEN, made_up, renamed
+from examples.bundled.names import MEN, TOWNS, elsewhere, made_up, renamed
 from examples.bundled.pieces import digits_apart
 from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, plain
 from examples.bundled.words import word_pairs
@@ -71,7 +71,7 @@ def test_each_pair_once_and_few_targets_of_a_source() -> None:
 
 
 def test_what_is_made_of_pairs() -> None:
-    pairs = toy(1000)
+    pairs = toy(5000)
     found = augmented(pairs, german_source=False)
     assert augmented(pairs, german_source=False) == found
     made = set(found) - set(pairs)
@@ -80,6 +80,7 @@ def test_what_is_made_of_pairs() -> None:
         "not addressed",
         "words",
         "few words",
+        "other names",
     )  # of which this corpus has not so many
     counts = {kind: round(share * len(pairs)) for kind, share in SHARES.items() if kind not in made_of_few}
     assert len(found) == len(pairs) + sum(counts.values()) + 2 * len(word_pairs(pairs))
@@ -112,7 +113,7 @@ def test_parts_of_lines_and_greetings() -> None:
 
 def test_what_is_short_comes_again() -> None:
     pairs = [*toy(1000), Pair("Cheers!", "Zum Wohl!")]
-    assert augmented(pairs, german_source=False).count(Pair("Cheers!", "Zum Wohl!")) >= 2
+    assert augmented(pairs, german_source=False).count(Pair("Cheers!", "Zum Wohl!")) >= 5
 
 
 @pytest.mark.parametrize("german_source", [False, True])
@@ -132,7 +133,21 @@ def test_other_names_stand_on_both_sides(german_source: bool) -> None:
         owner = next(side for side in english if "dog" in side).partition("'s dog")[0]
         assert any(side.startswith(f"{owner}s Hund mag ") for side in german)
         assert owner[-1] not in "sxz"
-        assert not any("Tom " in side or "Boston" in side for side in (*english, *german))
+        assert not any("Tom " in side for side in (*english, *german))
+
+
+@pytest.mark.parametrize("german_source", [False, True])
+def test_other_towns_as_each_language_calls_them(german_source: bool) -> None:
+    pairs = [Pair("I live in Tokyo.", "Ich wohne in Tokio."), Pair("No town.", "Keine Stadt in Boston.")]
+    given = [Pair(target, source) for source, target in pairs] if german_source else pairs
+    made = [pair for pair, _ in zip(elsewhere(given, random.Random(1), german_source), range(600), strict=False)]
+    both = [(pair.target, pair.source) if german_source else tuple(pair) for pair in made]
+    assert both[: len(TOWNS)] == TOWNS
+    assert ("Munich", "München") in TOWNS
+    sentences = {(f"I live in {english}.", f"Ich wohne in {german}.") for english, german in TOWNS}
+    assert set(both[len(TOWNS) :]) <= sentences
+    assert len(set(both[len(TOWNS) :])) > 80
+    assert len(list(elsewhere([pairs[1]], random.Random(1), False))) == len(TOWNS)
 
 
 def test_made_up_names_are_words_and_many() -> None:
@@ -297,7 +312,8 @@ def test_going_on_with_models_that_are_there(made: Path, tmp_path: Path) -> None
         make.main(
             [*given, "--set", "model.encoder.layers=1", "--bundled", str(tmp_path / "to"), "--direction", direction]
         )
-    assert {path.name for path in (tmp_path / "work" / "both").iterdir()} == {"en-de.tsv", "de-en.tsv"}
+    written = {path.name for path in (tmp_path / "work" / "both").iterdir()}
+    assert written == {f"{direction}{kind}.tsv" for direction in make.DIRECTIONS for kind in ("", ".sources")}
     card = (tmp_path / "to" / "de-en" / "README.md").read_text()
     assert (
         "for 4 updates, 5 minutes, in both directions at once, then 4 updates, 5 minutes in this one, then 2 updates"
@@ -324,7 +340,8 @@ def test_what_the_first_model_writes_is_learnt_both_ways(made: Path, tmp_path: P
     both.mkdir()
     one, other = Pair("Das ist ein Satz.", "This is a sentence."), Pair("Das ist eine Zeile.", "This is a line.")
     (both / "de-en.tsv").write_text(f"{one.source}\t{one.target}\nProst!\tCheese!\n")
-    (both / "en-de.tsv").write_text("".join(f"{pair.target}\t{pair.source}\n" for pair in (other, one)))
+    (both / "en-de.sources.tsv").write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in (other, one)))
+    (both / "en-de.tsv").write_text("A target for the other direction alone.\tNur ein Ziel der anderen Richtung.\n")
     elsewhere = replace(job, work=tmp_path)
     assert make.rewritings(elsewhere) == [other, one]
     make_folder(elsewhere.file("."))
@@ -336,14 +353,18 @@ def test_what_the_first_model_writes_is_learnt_both_ways(made: Path, tmp_path: P
 def test_rewriting_adds_what_is_new(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = sightline.load(trained("transformer"))  # writes letters large
     given = [Pair("a b c", "A B C"), Pair("a b c d", "A B D"), Pair("a b", "no letter of it")]
-    assert [pair.source for pair in rewriting.rewritten(translator, given)] == ["a b c d"]
+    known, new, unlike = rewriting.rewritten(translator, given)
+    assert known.target is None
+    assert "A B C" not in known.sources
+    assert new.target == new.sources[0]
+    assert unlike == rewriting.Rewriting(None, [])
     monkeypatch.setattr(rewriting, "LEAST", 99.0)
-    assert list(rewriting.rewritten(translator, given)) == []
+    assert [one.target for one in rewriting.rewritten(translator, given)] == [None] * 3
 
 
-def test_of_what_a_model_writes_the_nearest_is_kept_if_it_is_new() -> None:
-    every = ["Sie schlief.", "Er schlief nicht.", ""]
-    assert rewriting.nearest(every, "Er schlief.", 30) == "Er schlief nicht."
-    assert rewriting.nearest(every, "Er schlief.", 90) is None
-    assert rewriting.nearest(every, "Sie schlief.", 30) is None
-    assert rewriting.nearest([""], "Sie schlief.", 0) is None
+def test_of_what_a_model_writes_what_is_new_and_alike_is_kept() -> None:
+    every = ["Sie schlief.", "Er schlief nicht.", "", "Sie schlief."]
+    assert rewriting.alike(every, "Er schlief.", 30) == ["Er schlief nicht.", "Sie schlief."]
+    assert rewriting.alike(every, "Er schlief.", 90) == []
+    assert rewriting.alike(every, "Sie schlief.", 30) == ["Er schlief nicht."]
+    assert rewriting.alike([""], "Sie schlief.", 0) == []

@@ -130,9 +130,14 @@ def rewrite(job: Job, direction: str) -> None:
     """What the model of both directions, or that of this one to begin with, writes for the sources of one."""
     pairs, _ = human(replace(job, direction=direction))
     model = load(job.begin / direction) if job.begin else load(job.file("model"), compute="int8")
-    found = dict.fromkeys(rewritten(model, pairs))
-    _write(job.file(f"{direction}.tsv"), list(found))
-    say(f"{job.file(f'{direction}.tsv')}: {len(found):,} pairs made of {len(pairs):,}")
+    targets: dict[Pair, None] = {}
+    sources: dict[Pair, None] = {}
+    for pair, found in zip(pairs, rewritten(model, pairs), strict=True):
+        targets |= {Pair(pair.source, found.target): None} if found.target else {}
+        sources |= {Pair(text, pair.source): None for text in found.sources}
+    _write(job.file(f"{direction}.sources.tsv"), list(sources))
+    _write(job.file(f"{direction}.tsv"), list(targets))
+    say(f"{direction}: {len(targets):,} targets and {len(sources):,} sources made of {len(pairs):,} pairs")
 
 
 def rewritings(job: Job) -> list[Pair]:
@@ -142,10 +147,8 @@ def rewritings(job: Job) -> list[Pair]:
     """
     found: dict[Pair, None] = {}
     for direction in DIRECTIONS:
-        path = job.work / BOTH / f"{direction}.tsv"
-        pairs = read_pairs(pairs=path) if path.exists() and path.stat().st_size else []
-        turned = direction != job.direction
-        found |= dict.fromkeys(Pair(target, source) if turned else Pair(source, target) for source, target in pairs)
+        path = job.work / BOTH / f"{direction}{'' if direction == job.direction else '.sources'}.tsv"
+        found |= dict.fromkeys(read_pairs(pairs=path) if path.exists() and path.stat().st_size else [])
     return [pair for pair in found if not short(pair)]
 
 

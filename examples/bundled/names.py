@@ -16,10 +16,14 @@ from sightline.data import Pair
 
 _LISTS = json.loads(Path(__file__).with_name("names.json").read_text(encoding="utf-8"))
 MEN, WOMEN, FAMILIES = _LISTS["men"], _LISTS["women"], _LISTS["families"]
+Both = tuple[str, str]
+"""A pair as English and German, whichever is the source."""
 # As English and German write them: most of them alike.
 TOWNS = [*((town, town) for town in _LISTS["towns"]), *_LISTS["towns_in_german"].items()]
-# What is exchanged, as each side writes it, and for what.
-MAN, WOMAN, TOWN = ("Tom", "Tom"), ("Mary", "Maria"), ("Boston", "Boston")
+# What is exchanged, as each side writes it.
+MAN, WOMAN = ("Tom", "Tom"), ("Mary", "Maria")
+PEOPLE = (MAN, WOMAN)
+KNOWN_TOWNS = (*((town, town) for town in ("Boston", "London", "Paris", "Chicago", "Berlin")), ("Tokyo", "Tokio"))
 BEGINNINGS = (
     "B",
     "Br",
@@ -79,16 +83,38 @@ WHOLE_NAME, MADE_UP = 0.3, 0.2
 
 
 def renamed(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
-    """Pairs with other people and towns in them, where both sides name them equally often."""
-    for pair in generator.sample(pairs, len(pairs)):
-        sides = pair.target if german_source else pair.source, pair.source if german_source else pair.target
-        english, german = _exchanged(*sides, generator)
-        if (english, german) != sides:
-            yield Pair(german, english) if german_source else Pair(english, german)
+    """Pairs with other people in them, where both sides name them equally often."""
+    for both in _both_sides(generator.sample(pairs, len(pairs)), german_source):
+        made = _exchanged(both, PEOPLE, generator)
+        if made != both:
+            yield _pair(made, german_source)
 
 
-def _exchanged(english: str, german: str, generator: random.Random) -> tuple[str, str]:
-    for known in (MAN, WOMAN, TOWN):
+def elsewhere(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
+    """The names of towns, then pairs with other towns in them, without end where any are named."""
+    yield from (_pair(town, german_source) for town in TOWNS)
+    fitting = [
+        both
+        for both in _both_sides(pairs, german_source)
+        if any(english in both[0] and german in both[1] for english, german in KNOWN_TOWNS)
+    ]
+    fitting = [both for both in fitting if _exchanged(both, KNOWN_TOWNS, generator) != both]
+    while fitting:
+        moved = _exchanged(generator.choice(fitting), KNOWN_TOWNS, generator)
+        yield _pair(_exchanged(moved, PEOPLE, generator), german_source)
+
+
+def _both_sides(pairs: Sequence[Pair], german_source: bool) -> list[Both]:
+    return [(pair.target, pair.source) if german_source else (pair.source, pair.target) for pair in pairs]
+
+
+def _pair(both: Both, german_source: bool) -> Pair:
+    return Pair(both[1], both[0]) if german_source else Pair(*both)
+
+
+def _exchanged(both: Both, names: Sequence[Both], generator: random.Random) -> Both:
+    english, german = both
+    for known in names:
         found = [
             re.findall(rf"\b{name}(s?)\b(?!['’-])", side) for name, side in zip(known, (english, german), strict=True)
         ]
@@ -101,17 +127,19 @@ def _exchanged(english: str, german: str, generator: random.Random) -> tuple[str
     return english, german
 
 
-def _another(known: tuple[str, str], generator: random.Random, owner: bool) -> tuple[str, str]:
-    if known == TOWN:
-        return generator.choice(TOWNS)
+def _another(known: Both, generator: random.Random, owner: bool) -> Both:
     while True:
-        name = generator.choice(MEN if known == MAN else WOMEN)
-        if generator.random() < MADE_UP:
-            name = made_up(generator)
-        if generator.random() < WHOLE_NAME:
-            name += " " + (made_up(generator) if generator.random() < MADE_UP else generator.choice(FAMILIES))
-        if not (owner and name[-1] in "sxzß"):
-            return name, name
+        if known in KNOWN_TOWNS:
+            both = generator.choice(TOWNS)
+        else:
+            name = generator.choice(MEN if known == MAN else WOMEN)
+            if generator.random() < MADE_UP:
+                name = made_up(generator)
+            if generator.random() < WHOLE_NAME:
+                name += " " + (made_up(generator) if generator.random() < MADE_UP else generator.choice(FAMILIES))
+            both = name, name
+        if not (owner and both[1][-1] in "sxzß"):
+            return both
 
 
 def made_up(generator: random.Random) -> str:

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from examples.bundled.figures import numbered
-from examples.bundled.names import renamed
+from examples.bundled.names import elsewhere, renamed
 from examples.bundled.words import WORD, word_pairs
 from sightline.data import Pair
 from sightline.holdout import groups
 
 SEED = 1
 LARGEST_GROUP = 8
-FEW_WORDS = 3
+FEW_WORDS, FEWEST_WORDS = 3, 2
+AGAIN = 3  # how often the fewest words come once more
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
 ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
@@ -39,6 +40,7 @@ SHARES = {
     "few words": 0.08,
     "names": 0.005,
     "other names": 0.08,
+    "other towns": 0.03,
     "other figures": 0.04,
     "already translated": 0.015,
 }
@@ -94,6 +96,7 @@ def augmented(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
     makers = {
         **MAKERS,
         "other names": partial(renamed, german_source=german_source),
+        "other towns": partial(elsewhere, german_source=german_source),
         "other figures": partial(numbered, german_source=german_source),
     }
     for kind, share in SHARES.items():
@@ -166,8 +169,11 @@ def _words(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
 
 
 def _few_words(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
-    """Greetings and the like again, the shortest first: what stands in the corpus once is forgotten."""
-    yield from sorted(filter(short, generator.sample(pairs, len(pairs))), key=lambda pair: len(pair.source.split()))
+    """Greetings and the like again, the shortest more than once: what stands in the corpus once is forgotten."""
+    brief = sorted(filter(short, generator.sample(pairs, len(pairs))), key=lambda pair: len(pair.source.split()))
+    shortest = [pair for pair in brief if all(len(side.split()) <= FEWEST_WORDS for side in pair)]
+    yield from shortest * AGAIN
+    yield from brief
 
 
 MAKERS: dict[str, Maker] = {
