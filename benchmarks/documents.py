@@ -3,13 +3,16 @@
     python benchmarks/documents.py [--only keyword,chain] [--threads N]
 
 keyword  One word, in one sentence of a document of random words, decides the output. Sentences' vectors by attention to
-         their words, beside their mean, in short and in long documents: how many updates it takes, and how often the
-         weights are highest where the word stands, among sentences and among its sentence's words.
+         their words, beside their mean; and words themselves, weighed by their sentences, beside all words alike. In
+         short and in long documents: how many updates it takes, and how often the weights are highest where the word
+         stands, among sentences and among its sentence's words.
 chain    A story of arrows, a -> b and b -> c, d -> e and e -> f, and a question that asks where two of them lead from
          a, read in one hop and in two. Who knows only what no arrow leads on from is right every second time.
 
 Training ends when nearly all are right: the fewer updates, the better.
-Results go to `benchmarks/results/documents.json`, arm by arm, each with the command that makes it again.
+Results go to `benchmarks/results/documents.json`, arm by arm, each with the command that makes it again, and what a
+model saw of a short document to `docs/attention/heat-maps`.
+Shapes: B documents, N sentences, W words of each, S = N (W + 1) tokens.
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from torch import Tensor
 
+from benchmarks.mechanisms.pictures import PICTURES, picture_name, write_picture
 from benchmarks.speed.common import command, machine
 from sightline.attention.capture import capture
 from sightline.batch import Batch, Tokens
 from sightline.config import build_config, merge
 from sightline.models import EncoderDecoder, build_model
+from sightline.plot import Heatmap
 from sightline.text import EOS, Sizes
 
 RESULTS = Path(__file__).parent / "results" / "documents.json"
@@ -41,6 +46,7 @@ FIRST_FILLER = MARKER + 1 + KEYWORDS
 ENTITIES, ARROWS = 6, 4
 BATCH, RATE, TESTED = 32, 3e-3, 500
 CHECKED, GOOD = 20, 99.0
+WIDEST = 40  # words of a document that is drawn
 
 Result = dict[str, Any]
 
@@ -100,25 +106,68 @@ def planted(sentences: int, words: int, count: int) -> tuple[Batch, Tensor, Tens
     return Batch((ended(marked),), ended(keyword[:, None])), sentence, place
 
 
-def keyword(pooling: str, sentences: int, words: int, updates: int = 400) -> Result:
-    """How a model of one kind of pooling learns to answer with the keyword."""
-    changes = {"encoder": {"kind": "hierarchical", "width": 16, "layers": 1}, "documents": {"pooling": pooling}}
-    model = made("bahdanau", FIRST_FILLER + FILLERS, changes)
+READER: dict[str, Any] = {"width": 16, "layers": 1}
+DOCUMENT = {"encoder": {"kind": "hierarchical", **READER}}
+KINDS: dict[str, dict[str, Any]] = {
+    "attention": {**DOCUMENT, "documents": {"pooling": "attention"}},
+    "mean": {**DOCUMENT, "documents": {"pooling": "mean"}},
+    "words by their sentences": {**DOCUMENT, "documents": {"memory": "words"}},
+    "all words alike": {"encoder": {"kind": "gru", **READER}},
+}
+
+
+def keyword(kind: str, sentences: int, words: int, updates: int = 400, picture: Path | None = None) -> Result:
+    """How a model of one kind learns to answer with the keyword; what it sees of one document is drawn."""
+    model = made("bahdanau", FIRST_FILLER + FILLERS, KINDS[kind])
     needed = learn(model, lambda count: planted(sentences, words, count)[0], updates)
     batch, sentence, place = planted(sentences, words, TESTED)
-    with torch.no_grad(), capture(model, where=lambda name: name == "decoder.attention") as maps:
-        answers = right(model, batch)
-        spans = model.encode(batch).spans
-    assert spans is not None
-    shares = spans.shares.view(TESTED, sentences, words + 1)  # of the words of each sentence and of what ends it
-    among_words = shares[torch.arange(TESTED), sentence].argmax(-1) == place
-    among_sentences = maps["decoder.attention"][:, 0, 0].argmax(-1) == sentence
-    peaks = {"sentence": among_sentences, "word": among_words}
+    answers = right(model, batch)
+    weights = looks(model.eval(), batch, sentences)
+    best = weights.sum(-1).argmax(-1)
+    peaks = {
+        "sentence": best == sentence,
+        "word": weights[torch.arange(TESTED), sentence].argmax(-1) == place,
+    }
+    if picture is not None and weights[0].numel() <= WIDEST:
+        write_picture(picture, seen(batch, weights))
     return {
         "right": answers,
         **{f"highest at the {name}": round(100 * float(found.double().mean()), 1) for name, found in peaks.items()},
         "updates": needed,
     }
+
+
+@torch.no_grad()
+def looks(model: EncoderDecoder, batch: Batch, sentences: int) -> Tensor:
+    """How much of the answer comes from each word and from what ends its sentence, `(B, N, W + 1)`."""
+    with capture(model, where=lambda name: name == "decoder.attention") as maps:
+        model.read(batch)
+    weights = maps["decoder.attention"][:, 0, 0]
+    if weights.size(1) == sentences:  # of sentences, each of which is made of its words
+        spans = model.encode(batch).spans
+        assert spans is not None
+        return weights[..., None] * spans.shares.unflatten(1, (sentences, -1))
+    return weights.unflatten(1, (sentences, -1))
+
+
+def seen(batch: Batch, weights: Tensor) -> Heatmap:
+    """The first document: the weights of each sentence's words, and in the last row of all, as the answer is due."""
+    assert batch.targets is not None
+    (source,) = batch.sources
+    assert isinstance(source, Tokens)
+    ids, answer = source.ids[0].tolist(), int(batch.targets.ids[0, 0])
+    own = weights[0]
+    within = torch.block_diag(*(own / own.sum(-1, keepdim=True)))
+    rows = [f"sentence {number + 1}" for number in range(len(own))]
+    table = torch.cat([within, own.flatten()[None]]).double().numpy()
+    return Heatmap([*map(named, ids)], [*rows, named(answer)], table, links=[(ids.index(answer), len(own))])
+
+
+def named(id: int) -> str:
+    """A word of these documents."""
+    if id < FIRST_FILLER:
+        return {MARKER: "|||", EOS: "end"}.get(id) or f"KEY {id - MARKER}"
+    return f"word {id - FIRST_FILLER + 1}"
 
 
 # Arrows that lead on
@@ -136,21 +185,38 @@ def arrows(count: int) -> Batch:
     return Batch((ended(torch.cat([story, question], 1)),), ended(answer))
 
 
-def chain(hops: int, updates: int = 1500) -> Result:
-    """How a model of so many hops learns where two arrows lead."""
+def chain(hops: int, updates: int = 1500, picture: Path | None = None) -> Result:
+    """How a model of so many hops learns where two arrows lead; where it looks in one story is drawn."""
     documents = {"hops": hops, "word_order": False}
     model = made("seq2seq", MARKER + 1 + 3 * ENTITIES, {"encoder": {"kind": "hops"}, "documents": documents})
     needed = learn(model, arrows, updates)
-    return {"right": right(model, arrows(TESTED)), "updates": needed}
+    result = {"right": right(model, arrows(TESTED)), "updates": needed}
+    if picture is not None:
+        write_picture(picture, followed(model.eval(), arrows(1)))
+    return result
+
+
+@torch.no_grad()
+def followed(model: EncoderDecoder, story: Batch) -> Heatmap:
+    """A row for each hop over the arrows of one story; the question stands before the first."""
+    with capture(model, where=lambda name: ".hops." in name) as maps:
+        model.read(story)
+    rows = torch.cat([weights[0, 0, :, :ARROWS] for weights in maps.values()]).double().numpy()
+    (source,) = story.sources
+    assert isinstance(source, Tokens)
+    ids = [id - MARKER - 1 for id in source.ids[0].tolist()]
+    told = [f"{letter(ids[3 * number])} → {letter(ids[3 * number + 1])}" for number in range(ARROWS)]
+    return Heatmap(told, [f"look {hop + 1}" for hop in range(len(rows))], rows, f"{letter(ids[3 * ARROWS])} → ? → ?")
+
+
+def letter(entity: int) -> str:
+    """The same for one that an arrow begins at, leads to, or is asked for."""
+    return "ABCDEF"[entity % ENTITIES]
 
 
 SIZES = {"short": (3, 5), "long": (3, 36)}
-TASKS: dict[str, dict[str, Callable[[], Result]]] = {
-    "keyword": {
-        f"{size} documents, {pooling}": partial(keyword, pooling, *SIZES[size])
-        for size in SIZES
-        for pooling in ("attention", "mean")
-    },
+TASKS: dict[str, dict[str, Callable[..., Result]]] = {
+    "keyword": {f"{size} documents, {kind}": partial(keyword, kind, *SIZES[size]) for size in SIZES for kind in KINDS},
     "chain": {f"{hops} hops": partial(chain, hops) for hops in (1, 2)},
 }
 
@@ -161,12 +227,18 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--only", default=",".join(TASKS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--pictures", type=Path, default=PICTURES)
     options = parser.parse_args(None if arguments is None else [*arguments])
     torch.set_num_threads(options.threads)
     for task in options.only.split(","):
         for name, measure in TASKS[task].items():
             began = time.monotonic()
-            result = {**measure(), "seconds": round(time.monotonic() - began), "threads": options.threads}
+            picture = options.pictures / f"{picture_name(RESULTS.name, [task, name])}.svg"
+            result = {
+                **measure(picture=picture),
+                "seconds": round(time.monotonic() - began),
+                "threads": options.threads,
+            }
             record(options.results, task, name, {**result, "command": command(), "machine": machine()})
             print(f"{task}, {name}: {json.dumps(result)}", flush=True)
 

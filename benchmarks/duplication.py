@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.mechanisms.pictures import write_picture
 from benchmarks.speed.common import Say
+from sightline.attention.capture import capture
 from sightline.attention.lsh import LshAttention, Settings
 from sightline.batch import Batch, Tokens, pad
 from sightline.config import build_config
 from sightline.models import build_model
+from sightline.plot import Heatmap
 from sightline.text import EOS, PAD, Sizes
 from sightline.tokenizers import SPECIAL_PIECES
 from sightline.writer import Writer
@@ -35,6 +39,7 @@ PAPER = {
     "lsh-2": {"full": 0.8, "lsh-8": 100, "lsh-4": 99.9, "lsh-2": 98.1, "lsh-1": 86.8},
     "lsh-1": {"full": 0.8, "lsh-8": 99.9, "lsh-4": 99.6, "lsh-2": 94.8, "lsh-1": 77.9},
 }
+DRAWN = 24  # symbols of w
 WAYS = ("full", "lsh-8", "lsh-4", "lsh-2", "lsh-1")
 
 
@@ -130,11 +135,35 @@ def accuracy(model: Writer, way: str, size: Size, count: int = 32) -> float:
     return 100 * float((found == wanted).double().mean())
 
 
-def row(way: str, size: Size, seed: int, say: Say) -> dict[str, Any]:
-    """Accuracies of a model that was trained with this attention by what it is looked at with, beside the paper's."""
+@torch.no_grad()
+def looks(model: Writer, way: str, size: Size) -> Heatmap:
+    """Where it looks, the mean of its heads, as it is about to write the first symbols of a second w.
+
+    The columns are the first symbols of the first w, each as it was read; the right one is framed.
+    """
+    look_with(model.eval(), way, size)
+    symbols = sequences(1, size.length, torch.Generator().manual_seed(10**6))
+    with capture(model) as maps:
+        second_half(model, symbols)
+    (weights,) = maps.values()
+    half = size.length // 2
+    shown = min(DRAWN, half - 1)
+    # A row is of the symbol to be written; what is read stands one place later, behind what a text begins with.
+    rows = weights[0].mean(0)[half + 1 : half + 1 + shown, 1 : shown + 2].double().numpy()
+    names = [str(symbol) for symbol in symbols[0, : shown + 1].tolist()]
+    return Heatmap(names, names[1:], rows, links=[(place + 1, place) for place in range(shown)])
+
+
+def row(way: str, size: Size, seed: int, say: Say, picture: Path | None = None) -> dict[str, Any]:
+    """Accuracies of a model that was trained with this attention by what it is looked at with, beside the paper's.
+
+    Where it looks is drawn.
+    """
     started = time.perf_counter()
     model = train(way, size, seed, say)
     seconds = time.perf_counter() - started
     found = {seen: round(accuracy(model, seen, size), 1) for seen in WAYS}
     say(f"trained with {way}: {found}")
+    if picture is not None:
+        write_picture(picture, looks(model, way, size))
     return {"accuracy": found, "paper": PAPER.get(way, {}), "seconds": round(seconds, 1)}

@@ -10,7 +10,8 @@ duplication: a one-layer language model (recipe `lm`) learns 0w0w with each atte
 beside the paper's table. With strings of 256 symbols and 3,000 updates about 15 minutes for each attention on one
 processor; the paper has 1,024 symbols and many more updates (--length 1024). Each attention is recorded as soon as it
 is done, and left out if it is recorded with the same sizes and seed.
-Results go to `benchmarks/results/long_inputs.json`, part by part, with a figure beside it.
+Results go to `benchmarks/results/long_inputs.json`, part by part, with a figure beside it;
+where a model of 0w0w looks goes to `docs/attention/heat-maps`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.mechanisms.records import is_done, read_record
+from benchmarks.mechanisms.pictures import PICTURES, picture_name
+from benchmarks.mechanisms.records import alone, is_done, read_record
 from benchmarks.mechanisms.records import record as record_part
 from benchmarks.speed.common import environment, machine, say, without_paths
 
@@ -122,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--pictures", type=Path, default=PICTURES)
     parser.add_argument("--measure", nargs=2, metavar=("KIND", "LENGTH"), help="one layer, printed as JSON")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
@@ -141,12 +144,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         torch.set_num_threads(options.threads)
         size = replace(Size(), length=options.length, chunk=options.chunk, steps=options.steps, batch=options.batch)
         about = {"size": asdict(size), "seed": options.seed}
-        before = read_record(options.results / RECORD).get("duplication", {})
-        rows = dict(before["trained_with"]) if is_done(before, about) else {}
+
+        def recorded() -> dict[str, Any]:
+            before = read_record(options.results / RECORD).get("duplication", {})
+            return before["trained_with"] if is_done(before, about) else {}
+
         for way in options.trained.split(","):
-            if way not in rows:
-                rows[way] = row(way, size, options.seed, say)
-                record(options.results, "duplication", {**about, "trained_with": rows}, given)
+            if way not in recorded():
+                name = picture_name(RECORD, ["duplication", "trained_with", way, "accuracy"])
+                found = row(way, size, options.seed, say, options.pictures / f"{name}.svg")
+                with alone(options.results / RECORD):
+                    rows = {**recorded(), way: found}
+                    record(options.results, "duplication", {**about, "trained_with": rows}, given)
 
 
 if __name__ == "__main__":

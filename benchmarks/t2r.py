@@ -6,7 +6,7 @@ A Transformer is trained on the bundled corpus (or taken from --model), then con
 and its attention to the source too, each for a third of those minutes. All are scored on the test pairs with beam 5 by
 `sightline evaluate`. The speed of a step is measured apart from the text, with sentences that go on up to given
 lengths: a cache makes later steps slower, sums do not. With 8 minutes it takes about 16 on two processors.
-Results go to `benchmarks/results/t2r.json`, with a figure beside it.
+Results go to `benchmarks/results/t2r.json`, with a figure beside it, and heat-maps to `docs/attention/heat-maps`.
 Shapes: B sentences.
 """
 
@@ -24,12 +24,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.mechanisms.pictures import PICTURES, picture_name
 from benchmarks.speed.common import machine, say, without_paths
 
 RESULTS = Path(__file__).parent / "results"
+RECORD = "t2r.json"
 LENGTHS = (32, 64, 128, 256, 512, 1024)
 SOURCE = 24  # tokens of the sentences whose steps are measured
 BATCH = 16
+TWIN = "softmax"
 ARMS = {"recurrent self-attention": (), "recurrent self- and cross-attention": ("--cross",)}
 
 
@@ -84,6 +87,15 @@ def measure(model: Path, test: Path, lengths: Sequence[int], threads: int) -> di
     return result
 
 
+def look(model: Path, name: str, pictures: Path) -> None:
+    """Draws where an arm's decoder looks in two sentences that nobody was trained on."""
+    from benchmarks.mechanisms.material import SHOWN
+    from benchmarks.mechanisms.running import draw as draw_looks
+    from sightline.translator import load
+
+    draw_looks(load(model, engine="pytorch"), SHOWN, pictures / f"{picture_name(RECORD, ['arms', name])}.svg")
+
+
 def draw(arms: dict[str, Any], path: Path) -> None:
     """Speed and state against length."""
     from sightline.plot import growth_figure
@@ -109,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/t2r"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--pictures", type=Path, default=PICTURES)
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
     model, lengths = options.model, [int(each) for each in options.lengths.split(",")]
@@ -117,12 +130,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command = ["train", "--output", str(model), "--pairs", str(options.pairs)]
         command += ["--max-minutes", str(options.minutes)]
         sightline(command + [word for each in options.set for word in ("--set", each)], options.threads)
-    arms = {"softmax": measure(model, options.test, lengths, options.threads)}
+    arms = {TWIN: measure(model, options.test, lengths, options.threads)}
+    look(model, TWIN, options.pictures)
     for name, extra in ARMS.items():
         output = options.runs / name.replace(" ", "-")
         command = ["convert", str(model), "--to", "rnn", "--pairs", str(options.pairs), "--output", str(output), *extra]
         sightline([*command, "--max-minutes", str(options.minutes / 3)], options.threads)
         arms[name] = measure(output, options.test, lengths, options.threads)
+        look(output, name, options.pictures)
     options.results.mkdir(exist_ok=True, parents=True)
     result = {
         "command": ["python", "benchmarks/t2r.py", *without_paths(given)],
@@ -132,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "batch": BATCH,
         "arms": arms,
     }
-    (options.results / "t2r.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.results / RECORD).write_text(json.dumps(result, indent=1) + "\n")
     draw(arms, options.results / "t2r.png")
 
 

@@ -6,8 +6,10 @@ import io
 import json
 import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -87,9 +89,54 @@ def test_arms_report_and_are_recorded(tmp_path: Path, monkeypatch: pytest.Monkey
     torch.manual_seed(0)
     for found in (documents.keyword("mean", 2, 3, updates=1), documents.chain(2, updates=1)):
         assert 0 <= found["right"] <= 100
-    monkeypatch.setattr(documents, "TASKS", {"chain": {"1 hops": lambda: documents.chain(1, updates=1)}})
-    documents.main(["--only", "chain", "--results", str(tmp_path / "documents.json")])
+    monkeypatch.setattr(documents, "TASKS", {"chain": {"1 hops": partial(documents.chain, 1, updates=1)}})
+    given = ["--only", "chain", "--results", str(tmp_path / "documents.json"), "--pictures", str(tmp_path)]
+    documents.main(given)
     assert json.loads((tmp_path / "documents.json").read_text())["chain"]["1 hops"]["updates"] == 1
+    assert (tmp_path / "documents-chain-1-hops.svg").read_text().count("→") >= ARROWS
+
+
+@pytest.mark.parametrize("kind", documents.KINDS)
+def test_where_each_kind_looks(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "TESTED", 10)
+    picture = tmp_path / "seen.svg"
+    found = documents.keyword(kind, 2, 3, updates=1, picture=picture)
+    assert all(0 <= found[f"highest at the {place}"] <= 100 for place in ("sentence", "word"))
+    assert "sentence 2" in picture.read_text()
+    model = documents.made("bahdanau", documents.FIRST_FILLER + documents.FILLERS, documents.KINDS[kind])
+    weights = documents.looks(model.eval(), planted(2, 3, 7)[0], 2)
+    assert weights.shape == (7, 2, 4)
+    torch.testing.assert_close(weights.sum((1, 2)), torch.ones(7))
+
+
+def test_what_is_drawn_of_a_document() -> None:
+    batch, sentence, place = planted(2, 3, 5)
+    weights = torch.tensor([[[0.1, 0.2, 0.1, 0.0], [0.3, 0.3, 0.0, 0.0]]]).expand(5, 2, 4)
+    drawn = documents.seen(batch, weights)
+    (keyword,) = (place for place, word in enumerate(drawn.source) if word.startswith("KEY"))
+    assert keyword == 4 * sentence[0] + place[0]
+    assert drawn.target == ["sentence 1", "sentence 2", drawn.source[keyword]]
+    assert [*drawn.links] == [(keyword, 2)]
+    assert drawn.source[3::4] == ["|||", "end"]
+    expected = [[0.25, 0.5, 0.25, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0.5, 0.5, 0, 0], [0.1, 0.2, 0.1, 0, 0.3, 0.3, 0, 0]]
+    np.testing.assert_allclose(drawn.weights, expected, atol=1e-6)
+
+
+def test_what_is_drawn_of_a_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = documents.made(
+        "seq2seq",
+        MARKER + 1 + 3 * ENTITIES,
+        {"encoder": {"kind": "hops"}, "documents": {"hops": 2, "word_order": False}},
+    )
+    batch = arrows(1)
+    drawn = documents.followed(model.eval(), batch)
+    asked = drawn.title[0]
+    (first,) = (arrow for arrow in drawn.source if arrow.startswith(asked))
+    (second,) = (arrow for arrow in drawn.source if arrow.startswith(first[-1]))
+    assert batch.targets is not None
+    assert second[-1] == documents.letter(int(batch.targets.ids[0, 0]) - MARKER - 1)
+    assert drawn.target == ["look 1", "look 2"]
+    np.testing.assert_allclose(drawn.weights.sum(1), [1, 1], atol=1e-6)
 
 
 def test_a_learned_query_finds_the_keyword(monkeypatch: pytest.MonkeyPatch) -> None:

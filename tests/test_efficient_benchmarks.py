@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks import cost, duplication, long_inputs, t2r
-from sightline.attention.lsh import Settings
+from sightline.attention.lsh import LshAttention, Settings
 from sightline.language_model import LanguageModel
 from sightline.plot import growth_figure
 from sightline.products import by_onednn
@@ -101,9 +101,35 @@ def test_0w0w() -> None:
     torch.testing.assert_close(duplication.second_half(model, other)[0], features)
 
 
+def test_where_0w0w_is_looked_at() -> None:
+    """Weights that are known: all on what has to be written."""
+    size = duplication.Size(length=10, width=8, heads=2)
+    model = duplication.make(size)
+    (attention,) = (module for module in model.modules() if isinstance(module, LshAttention))
+    weights = torch.zeros(1, 2, 10, 10)
+    for place in range(6, 10):
+        weights[0, :, place, place - 4] = 1  # behind what a text begins with
+
+    def known(*given: object, **named: object) -> torch.Tensor:
+        assert attention.tap is not None
+        attention.tap.record(weights)
+        return torch.zeros(1, 10, 8)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "forward", known)
+        drawn = duplication.looks(model, "full", size)
+    assert drawn.target == drawn.source[1:]
+    assert len(drawn.target) == 4
+    assert [*drawn.links] == [(1, 0), (2, 1), (3, 2), (4, 3)]
+    assert all(drawn.weights[row, column] == 1 for column, row in drawn.links)
+    assert drawn.weights.sum() == 4
+
+
 def test_the_table_of_0w0w(tmp_path: Path) -> None:
     arguments = ["--parts", "duplication", "--trained", "lsh-2", "--length", "16", "--chunk", "4", "--steps", "2"]
+    arguments += ["--pictures", str(tmp_path)]
     long_inputs.main([*arguments, "--batch", "2", "--results", str(tmp_path)])
+    assert (tmp_path / "long_inputs-duplication-trained_with-lsh-2-accuracy.svg").exists()
     first = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]
     long_inputs.main([*arguments, "--trained", "lsh-2,full", "--batch", "2", "--results", str(tmp_path)])
     found = json.loads((tmp_path / "long_inputs.json").read_text())["duplication"]["trained_with"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +86,7 @@ def fill(
     `wanted` has the settings of each arm: one that is recorded with the same is left out, unless `again`. `measure`
     makes an arm's result, and `told` its most important figure; `minutes` is how long one takes at first sight. The
     reason of one that fails is recorded without the names of the `private` folders, and the others go on. `read` and
-    `write` are for records of another form than an entry for each arm.
+    `write` are for records of another form than an entry for each arm. Several processes may fill one record.
     """
     done = read(path)
     left = [name for name in wanted if again or not is_done(done.get(name), wanted[name])]
@@ -102,10 +105,23 @@ def fill(
             say(f"    failed: {result['failed']}")
         else:
             say(f"    {told(result)}")
-        write(path, name, {**result, **about}, order)
+        with alone(path):
+            write(path, name, {**result, **about}, order)
     if left:
         say(f"{len(left) - len(failed)} arms done" + (f", failed: {', '.join(failed)}" if failed else ""))
     return int(bool(failed))
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Lets one process at a time change a record, so that two may fill it side by side, each with arms of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def without_folders(reason: str, folders: Iterable[Path]) -> str:

@@ -11,6 +11,7 @@ import yaml
 
 from benchmarks.mechanisms.entries import Atlas, Measured, Page, Row
 from benchmarks.mechanisms.material import SHOWN
+from benchmarks.mechanisms.pictures import picture_name
 from benchmarks.mechanisms.records import told_budget
 from benchmarks.readme_tables import paragraph, table
 
@@ -179,8 +180,7 @@ def _cells(found: Any, columns: Sequence[Sequence[str]]) -> list[str]:
 
 def picture_of(measured: Measured, path: Sequence[str]) -> str:
     """The name of the heat-map of an arm, which tells another benchmark's name."""
-    record = [] if measured.record == RECORD else [Path(measured.record).stem]
-    return "-".join([*record, *path]).replace(" ", "-")
+    return path[0] if measured.record == RECORD else picture_name(measured.record, path)
 
 
 def lookup(found: Any, path: Sequence[str]) -> Any:

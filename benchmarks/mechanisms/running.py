@@ -18,15 +18,14 @@ import sightline
 from benchmarks.mechanisms import repetition
 from benchmarks.mechanisms.entries import Values, resolved
 from benchmarks.mechanisms.material import Given, Material
+from benchmarks.mechanisms.pictures import write_picture
 from benchmarks.mechanisms.records import ArmError, Result
 from sightline import links
 from sightline.alignments import align_corpus
 from sightline.evaluate import evaluate, measure_text
-from sightline.files import write_text
 from sightline.forced import has_attention
 from sightline.gallery import heatmap
 from sightline.models import parameter_count
-from sightline.plot import svg
 from sightline.readers import Pair
 from sightline.translation import Translation
 from sightline.translator import Translator
@@ -177,6 +176,5 @@ def looks(translations: Sequence[Translation]) -> Result:
 
 def draw(translator: Translator, pairs: Sequence[Pair], picture: Path) -> None:
     """Where the model looks when it is given the right words, one below the other."""
-    picture.parent.mkdir(parents=True, exist_ok=True)
     seen = align_corpus(translator, list(pairs))
-    write_text(picture, svg([heatmap(one, translator.config.alignment) for one in seen]))
+    write_picture(picture, [heatmap(one, translator.config.alignment) for one in seen])
