@@ -131,10 +131,13 @@ class SearchConfig(Section):
         ge=1,
         description="with split_sentences: most tokens of a sentence that is translated whole; null: max_source",
     )
-    copy_symbols: bool = Field(False, description="copy what has no letter, emoji, addresses and tags")
+    copy_symbols: bool = Field(
+        False, description="copy what has no letter that the model knows, emoji, addresses, tags, marks of lists"
+    )
     fold_capitals: bool = Field(
         False, description="translate a sentence in capitals in small letters, and enlarge that"
     )
+    plain_signs: bool = Field(False, description="give the model plain quotes, dashes and the like")
 
 
 class AlignmentConfig(Section):

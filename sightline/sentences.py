@@ -1,9 +1,11 @@
 """Lines as a model of single sentences wants them: cut into parts, some of them copied. No torch here.
 
-Three habits, each a key under `search` in the model's configuration, all off unless the model was made for them:
+Four habits, each a key under `search` in the model's configuration, all off unless the model was made for them:
 - `split_sentences`: sentences are translated one by one, and one that is longer than the model takes in pieces;
-- `copy_symbols`: what has no letter in it (a number, "?!"), emoji, addresses and tags are copied;
-- `fold_capitals`: a sentence in capitals is translated in small letters, and its translation written in capitals.
+- `copy_symbols`: what has no letter in it that the model knows (a number, "?!"), emoji, addresses, tags, the marks of
+  lists and headings are copied;
+- `fold_capitals`: a sentence in capitals is translated in small letters, and its translation written in capitals;
+- `plain_signs`: the model is given plain quotes, dashes and the like (`sightline.signs`).
 
 `sightline.whole_lines` puts the translations of the parts together again.
 """
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from sightline.config import RunConfig
+from sightline.signs import plain_signs
 
 Span = tuple[int, int]
 
@@ -27,12 +30,21 @@ _WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 _PHRASE_ENDS = re.compile(r"(?<=[,;:–—)])\s+")
 _SPACE = re.compile(r"\s+")
 _COLUMN = re.compile(r"[^\t]+\t*|\t+")
-# A web address without the mark that ends its sentence, an e-mail address, a tag. Nothing is tried twice (`++`),
-# or a line of a hundred thousand letters would take minutes.
-_ADDRESS_OR_TAG = re.compile(
+_BREAKS = re.compile(r"\n+")
+SHORT_LINE = 40  # characters: who breaks a text into lines makes longer ones, but for the last
+# In these languages a full stop makes an ordinal of a number, and a sentence goes on: "im 3. Stock".
+_ORDINALS = frozenset(["cs", "da", "de", "fi", "hr", "hu", "nb", "nn", "no", "pl", "sk", "sl", "tr"])
+_ORDINAL = re.compile(r"\w.*\b\d{1,3}\.\s*", re.DOTALL)
+# A web address without the mark that ends its sentence, an e-mail address, a tag, a face. Nothing is tried twice
+# (`++`), or a line of a hundred thousand letters would take minutes.
+_COPIED = re.compile(
     r"""(?:https?://|www\.)\S*[^\s.,;:!?)\]'"»“”]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"""
     r"""|</?[A-Za-z][\w:-]*+(?:\s++[\w:-]++=(?:"[^"<>]*"|'[^'<>]*'|[^\s<>"']++))*+\s*+/?>"""
+    r"""|(?<!\S)(?:[:;=]['’]?-?[()\[\]DPp|/\\]|<3+|\^\^)(?!\S)"""  # a face or a heart of ASCII
 )
+# What a list, a heading or a quotation begins with, and marks around a whole sentence.
+_BEGINS = re.compile(r"\s*(?:(?:[-–—•‣◦·*+#>]+|\d{1,3}\))\s+|[*_`~]++)(?=\S)")
+_ENDS = re.compile(r"(?<=[^\s*_`~])[*_`~]+\s*\Z")
 # Symbols before the arrows, such as ° and ©, belong to words; so do those of ASCII.
 FIRST_SYMBOL = 0x2190
 # What an emoji may consist of beside symbols: joiners, variation selectors, skin tones, enclosing keycaps, tags.
@@ -58,7 +70,7 @@ class Part:
 @dataclass(frozen=True)
 class Preparation:
     """How lines are prepared. `language` tells whose sentences they are, `tokens` counts those of a text, of which the
-    model takes `most` at once."""
+    model takes `most` at once, and `letters` are those it knows, small; None: all there are."""
 
     split: bool
     copy: bool
@@ -66,17 +78,30 @@ class Preparation:
     language: str
     most: int
     tokens: Callable[[str], int]
+    letters: Callable[[], frozenset[str]] | None = None
+    plain: bool = False
 
     def parts(self, line: str) -> list[Part]:
-        """The parts of a line, in their order: none of it is lost but the white space around it."""
+        """The parts of a line, in their order: none of it is lost but the white space around it without a tab."""
         found: list[Part] = []
         end = 0
         for start, after, copied in self._spans(line):
-            gap, text = line[end:start] if found else "", line[start:after]
+            text = line[start:after]
+            copied = copied or (self.copy and not self._knows(text))
             large = self.capitals and not copied and in_capitals(text)
-            found.append(Part(gap, text, None if copied else small(text) if large else text, large))
+            told = small(text) if large else text
+            told = plain_signs(told, self.language) if self.plain else told
+            found.append(Part(_gap(line[end:start], bool(found)), text, None if copied else told, large))
             end = after
+        if found and "\t" in line[end:]:  # empty columns
+            found.append(Part(line[end:], "", None))
         return found
+
+    def _knows(self, text: str) -> bool:
+        """Whether there is a letter in it that the model knows."""
+        letters = [character for character in text.casefold() if character.isalpha()]
+        # Letters of ASCII are known to be known, so that most texts are not looked through.
+        return self.letters is None or any(map(str.isascii, letters)) or not self.letters().isdisjoint(letters)
 
     def _spans(self, line: str) -> Iterator[tuple[int, int, bool]]:
         """Where parts begin and end, without white space around them, and whether they are copied."""
@@ -102,27 +127,50 @@ class Preparation:
         yield from self._pieces(line, (middle, end))
 
 
-def preparation(config: RunConfig, most: int, tokens: Callable[[str], int]) -> Preparation | None:
+def _gap(space: str, begun: bool) -> str:
+    """The white space before a part; before the first one only columns count."""
+    return space if begun or "\t" in space else ""
+
+
+def preparation(
+    config: RunConfig,
+    most: int,
+    tokens: Callable[[str], int],
+    letters: Callable[[], frozenset[str]] | None = None,
+) -> Preparation | None:
     """How a model of this configuration wants its lines; None when it takes them as they are."""
     search = config.search
     most = min(most, search.max_piece or most)
     habits = (search.split_sentences, search.copy_symbols, search.fold_capitals)
-    return Preparation(*habits, config.data.source_language or "en", most, tokens) if any(habits) else None
+    language = config.data.source_language or "en"
+    wanted = Preparation(*habits, language, most, tokens, letters, search.plain_signs)
+    return wanted if any((*habits, search.plain_signs)) else None
 
 
 def sentence_spans(line: str, language: str) -> list[Span]:
     """Where the sentences of a line begin and end; all of it is in one of them. They end at white space only.
 
-    What stands in columns, with tabs between them, is of different sentences.
+    What stands in columns, with tabs between them, is of different sentences, and so is what stands on short lines.
     """
     found: list[Span] = []
     for column in _COLUMN.finditer(line):
-        start = column.start()
-        found += [(start + one, start + other) for one, other in _column_spans(column[0], language)]
+        for start, end in pairwise(_line_ends(line, column.start(), column.end())):
+            found += [(start + one, start + other) for one, other in _block_spans(line[start:end], language)]
     return found or [(0, 0)]
 
 
-def _column_spans(line: str, language: str) -> list[Span]:
+def _line_ends(text: str, start: int, end: int) -> list[int]:
+    """Where a column begins, where a short line of it ends, and where the column does."""
+    found = [start]
+    begin = start
+    for breaks in _BREAKS.finditer(text, start, end):
+        if len(text[begin : breaks.start()].strip()) < SHORT_LINE:
+            found.append(breaks.end())
+        begin = breaks.end()
+    return found if found[-1] == end else [*found, end]
+
+
+def _block_spans(line: str, language: str) -> list[Span]:
     if not _MAY_END.search(line):
         return [(0, len(line))]
     import sentencex
@@ -138,7 +186,11 @@ def _column_spans(line: str, language: str) -> list[Span]:
             ends.append(end)
     if sum(found) != len(line):  # should it leave something out one day
         return [(0, len(line))]
-    return list(pairwise(ends))
+    spans: list[Span] = []
+    for start, end in pairwise(ends):
+        goes_on = spans and language in _ORDINALS and _ORDINAL.fullmatch(line[slice(*spans[-1])].lstrip())
+        spans.append((spans.pop()[0], end) if goes_on else (start, end))
+    return spans
 
 
 def copied_parts(line: str, sentence: Span) -> list[tuple[int, int, bool]]:
@@ -156,13 +208,18 @@ def copied_parts(line: str, sentence: Span) -> list[tuple[int, int, bool]]:
 
 
 def _as_they_are(text: str) -> list[Span]:
-    """Where emoji, addresses and tags stand, in their order; none within another."""
+    """Where emoji, addresses, tags and the marks around a sentence stand, in their order; none within another."""
     found: list[Span] = []
-    end = 0
-    for match in _ADDRESS_OR_TAG.finditer(text):
+    end, last = 0, len(text)
+    if begins := _BEGINS.match(text):
+        found.append(begins.span())
+        end = begins.end()
+    ends = _ENDS.search(text, end) if text[-1:] in "*_`~" or text[-1:].isspace() else None
+    last = ends.start() if ends else last
+    for match in _COPIED.finditer(text, end, last):
         found += [*_symbols(text, end, match.start()), match.span()]
         end = match.end()
-    return [*found, *_symbols(text, end, len(text))]
+    return [*found, *_symbols(text, end, last), *([ends.span()] if ends else [])]
 
 
 def _symbols(text: str, start: int, end: int) -> Iterator[Span]:
@@ -185,7 +242,7 @@ def is_symbol(character: str) -> bool:
 
 def in_capitals(text: str) -> bool:
     """Whether all letters are large, and there are enough of them to be no abbreviation."""
-    if not text.isupper():
+    if not text.replace("ß", "").isupper():  # which has a large form that hardly anybody types
         return False
     letters = [sum(map(str.isalpha, word)) for word in text.split()]
     return max(letters) >= LETTERS_OF_A_WORD or sum(count >= 2 for count in letters) >= 2

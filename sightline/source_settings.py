@@ -120,7 +120,7 @@ def _of_run(config: RunConfig) -> Iterator[str]:
         yield "copying and lexicons need one vocabulary for all sources: set text.joint = true"
     if config.data.alignments or config.data.align_with:
         yield "data.alignments and data.align_with: word links tell of one source only; leave them out"
-    for name in ("split_sentences", "copy_symbols", "fold_capitals"):
+    for name in ("split_sentences", "copy_symbols", "fold_capitals", "plain_signs"):
         if getattr(config.search, name):
             yield f"search.{name} takes a line for one text; leave it out"
     if config.training.agreement:

@@ -73,6 +73,7 @@ class Tokenizer(ABC):
         self._lowercase = lowercase
         self._between: list[int] = []
         self._cache: dict[str, list[int]] = {}
+        self._letters: frozenset[str] | None = None
 
     @property
     def size(self) -> int:
@@ -91,6 +92,13 @@ class Tokenizer(ABC):
     def normalise(self, text: str) -> str:
         """The text as this tokenizer sees it."""
         return normalise(text, self._normalization, self._lowercase)
+
+    def letters(self) -> frozenset[str]:
+        """The letters, as small ones, that its entries are spelled with; what it spells byte by byte has none."""
+        if self._letters is None:
+            spelled = (surface.decode("utf-8", "ignore") for surface in self._surfaces)
+            self._letters = frozenset(filter(str.isalpha, "".join(spelled).casefold()))
+        return self._letters
 
     def halves(self) -> dict[int, tuple[int, int]]:
         """Which two entries an entry can be split into, of those that can: subwords."""

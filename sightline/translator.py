@@ -138,7 +138,7 @@ class Translator:
         begun = False
         for part, own in asked.parts:
             # A part of which nothing comes has no space before it either.
-            gap = part.gap if begun else ""
+            gap = part.gap if begun or "\t" in part.gap else ""
             for shown in [part.text] if own is None else self._shown(own, plan):
                 yield gap + (shown.upper() if part.large else shown)
                 begun, gap = True, ""
@@ -189,7 +189,8 @@ class Translator:
         most, _ = self._most_tokens()
         lists = tuple(name for name in PER_LINE if options.get(name) is not None)
         encode = self.files.tokenizers.source.encode
-        prepared = preparation(self.config, most, lambda text: len(encode(text)))
+        letters = self.files.tokenizers.source.letters
+        prepared = preparation(self.config, most, lambda text: len(encode(text)), letters)
         asking = (align, token_scores, lists)
         return Plan(self.files.tokenizers, wishes, task, most, *asking, preparation=prepared, enlarged=enlarged)
 

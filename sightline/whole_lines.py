@@ -76,7 +76,7 @@ def _joined_once(
     text = ""
     for part, one in zip(parts, made, strict=True):
         written = _text(part, one)
-        text += part.gap + written if text and written else written
+        text += (part.gap if (text and written) or "\t" in part.gap else "") + written
     translated = [one for one in made if one is not None]
     ids: list[int] = []
     for number, one in enumerate(translated):

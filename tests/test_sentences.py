@@ -56,6 +56,18 @@ def texts(line: str, language: str = "en") -> list[str]:
         ("de", "Am 3. Oktober ist frei. Das ist z. B. so.", ["Am 3. Oktober ist frei.", "Das ist z. B. so."]),
         ("en", "Hello.World is one. So?", ["Hello.World is one.", "So?"]),
         ("en", "A heading\n\nA text.", ["A heading", "", "A text."]),
+        ("en", "milk\nbread\neggs", ["milk", "bread", "eggs"]),
+        ("en", "My day\nI got up.\n", ["My day", "I got up."]),
+        (
+            "en",
+            "A text that somebody has broken into lines\nof about one length.\nAnd more\tof it",
+            ["A text that somebody has broken into lines\nof about one length.", "And more", "of it"],
+        ),
+        ("de", "Ich wohne im 3. Stock. Du auch?", ["Ich wohne im 3. Stock.", "Du auch?"]),
+        ("de", "Im 21. Jahrhundert und im 2. Weltkrieg.", ["Im 21. Jahrhundert und im 2. Weltkrieg."]),
+        ("de", "1. Brot und Milch.", ["1.", "Brot und Milch."]),
+        ("de", "Das war 1998. Er kam.", ["Das war 1998.", "Er kam."]),
+        ("en", "I have 3. You have 4.", ["I have 3.", "You have 4."]),
         ("en", "", [""]),
         ("en", "Hello\tgood day\t\tTom. Go!", ["Hello", "good day", "Tom.", "Go!"]),
         ("en", "\tHello", ["", "Hello"]),
@@ -72,9 +84,12 @@ def test_sentences(language: str, line: str, expected: list[str]) -> None:
 def test_nothing_is_lost(line: str, most: int) -> None:
     """The parts and the white space before them are the line, and no part is longer than the model takes."""
     parts = preparation(most).parts(line)
-    assert "".join(part.gap + part.text for part in parts) == line.strip()
+    before, after = line[: -len(line.lstrip()) or None], line[len(line.rstrip()) :]
+    columns = [space if "\t" in space else "" for space in (before, after)] if parts else ["", ""]
+    assert "".join(part.gap + part.text for part in parts) == columns[0] + line.strip() + columns[1]
     assert not any(part.gap.strip() for part in parts)
-    assert all(part.text == part.text.strip() != "" for part in parts)
+    texts = [part.text for part in parts]
+    assert all(text == text.strip() != "" for text in (texts[:-1] if columns[1] else texts))
     assert all(words(part.told) <= most for part in parts if part.told is not None)
 
 
@@ -128,6 +143,51 @@ def test_what_is_copied(line: str, expected: list[tuple[str, bool]]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("- yes", [("-", True), ("yes", False)]),
+        ("# A heading", [("#", True), ("A heading", False)]),
+        ("2) It rains.", [("2)", True), ("It rains.", False)]),
+        ("> • Go! ", [(">", True), ("• Go!", False)]),
+        ("**Where is it?**", [("**", True), ("Where is it?", False), ("**", True)]),
+        ("I love you :)", [("I love you", False), (":)", True)]),
+        ("<3 you ;-)", [("<3", True), ("you", False), (";-)", True)]),
+        ("Two-thirds - a part", [("Two-thirds - a part", False)]),
+        ("It is (see a:) 8).", [("It is (see a:) 8).", False)]),
+        ("***", [("***", True)]),
+    ],
+)
+def test_marks_that_are_copied(line: str, expected: list[tuple[str, bool]]) -> None:
+    found = copied_parts(line, (0, len(line)))
+    assert [(line[start:end].strip(), copied) for start, end, copied in found] == expected
+
+
+def test_letters_that_no_entry_has_are_copied() -> None:
+    known = replace(preparation(), letters=lambda: frozenset("aäьк"))
+    lines = ["Привет, как дела?", "это", "これはペンです。", "Ä!", "これ is a pen."]
+    assert [known.parts(line)[0].told for line in lines] == ["Привет, как дела?", None, None, "Ä!", "これ is a pen."]
+    assert replace(known, copy=False).parts("это")[0].told == "это"
+
+
+def test_letters_of_a_vocabulary(trained: Any) -> None:
+    tokenizer = sightline.load(trained("transformer")).files.tokenizers.source
+    assert {*"abcdefgh"} <= tokenizer.letters() <= {*"abcdefghijklmnopqrstuvwxyz"}
+
+
+def test_columns_that_are_empty_stay() -> None:
+    parts = preparation().parts("\t\tYes.\t\tNo.\t ")
+    assert [(part.gap, part.text, part.told) for part in parts] == [
+        ("\t\t", "Yes.", "Yes."),
+        ("\t\t", "No.", "No."),
+        ("\t ", "", None),
+    ]
+    done = [made("Yes.", "Ja."), made("No.", "Nein."), None]
+    found = joined(parts, done, SIDES, EMPTY)
+    assert found.text == "\t\tJa.\t\tNein.\t "
+    assert found.words == ["Ja.", "Nein."]
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "a" * 100_000,
@@ -137,6 +197,10 @@ def test_what_is_copied(line: str, expected: list[tuple[str, bool]]) -> None:
         "www." * 25_000,
         "😀a" * 50_000,
         "a@" * 50_000,
+        "*a" * 50_000,
+        "* " * 50_000,
+        ":-" * 50_000,
+        "<3" * 50_000,
     ],
 )
 def test_lines_that_would_take_for_ever(line: str) -> None:
@@ -150,6 +214,8 @@ def test_lines_that_would_take_for_ever(line: str) -> None:
         ("WHERE IS TOM?", True),
         ("HELP!", True),
         ("ICH BIN MÜDE.", True),
+        ("WO IST DIE STRAßE?", True),
+        ("Großß", False),
         ("USA", False),
         ("I", False),
         ("Where is Tom?", False),
