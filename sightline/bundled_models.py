@@ -27,6 +27,11 @@ def locate(model: str | Path) -> Path:
     return bundled_models().get(path.name, path)
 
 
+def asked_name(folder: Path) -> str:
+    """What a model is asked for by: its name, or where its folder is."""
+    return folder.name if is_bundled(folder) else str(folder)
+
+
 def is_bundled(folder: Path) -> bool:
     """Whether a folder is one of them."""
     return folder.resolve().parent == FOLDER.resolve()

@@ -68,7 +68,7 @@ def root(
 app.command()(train)
 
 
-app.command()(translate)
+app.command(context_settings={"allow_extra_args": True})(translate)  # a text without quotes gets a hint
 app.command()(generate)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sightline import cli_decoding as of
+from sightline.bundled_models import asked_name
 from sightline.cli_options import Model
 from sightline.cli_shards import Cluster, Sharding, ShardLines, Workers, form
 from sightline.console import bar, complain, keeping, presented, program, say, standard_input
@@ -100,6 +101,11 @@ def translate(
     """
     from sightline.files import check_writable
 
+    if " " in str(model) and not model.exists():
+        raise SightlineError(f"{model}: no such model folder; {piped(str(model), 'MODEL')}")
+    if context.args:
+        text = " ".join([str(file), *context.args])
+        raise SightlineError(f"more than one file: {text}; {piped(text, asked_name(model))}")
     check_writable(output)
     if source and file is not None:
         raise SightlineError(f"give either {file}, with tabs between the sources, or --source once for each, not both")
@@ -107,9 +113,8 @@ def translate(
         file = source[0]
     files = tuple(source or ()) if file is None else (file,)
     for one in files:
-        if " " in str(one) and not one.exists():
-            text = f"to translate a text, pipe it: echo {shlex.quote(str(one))} | {program()} translate MODEL"
-            raise SightlineError(f"{one}: no such file; {text}")
+        if not one.exists() and is_text(one):
+            raise SightlineError(f"{one}: no such file; {piped(str(one), asked_name(model))}")
         if output is not None and output.is_file() and one.exists() and one.samefile(output):
             raise SightlineError(f"--output {output} is the file to translate: name another, so that it is not lost")
     kind = form(output, as_json)
@@ -129,6 +134,16 @@ def translate(
         _in_shards(asked, sharding)
     else:
         _print(_translated(asked), asked)
+
+
+def is_text(given: Path) -> bool:
+    """Whether somebody who named this file, which is not there, may have meant a text."""
+    return " " in str(given) or (given.name == str(given) and given.suffix in ("", "."))
+
+
+def piped(text: str, model: str) -> str:
+    """How to translate a text that was given in the place of a file."""
+    return f"to translate a text, pipe it: echo {shlex.quote(text)} | {program()} translate {model}"
 
 
 @dataclass(frozen=True)

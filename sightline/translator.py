@@ -82,7 +82,8 @@ class Translator:
         worked out when they are first looked at, unless `align` or `token_scores` say otherwise. `Options` tells of all
         options.
         """
-        if not isinstance(text, Iterable):
+        given: object = text
+        if not isinstance(given, Iterable) or isinstance(given, bytes):
             raise SightlineError(f"give a text, or a list of texts, to translate, not {type(text).__name__}")
         lines: Sequence[Line] = [text] if isinstance(text, str) else list(text)
         plan = self.plan(**options)

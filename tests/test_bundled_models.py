@@ -90,16 +90,23 @@ def test_a_model_folder_goes_before_a_bundled_one(named: Path, trained: Any, tmp
         sightline.load("de-en")
 
 
-@pytest.mark.parametrize("wrong", [None, 5])
+@pytest.mark.parametrize("wrong", [None, 5, b"Hello."])
 def test_what_is_no_text_is_refused(named: Path, wrong: Any) -> None:
     with pytest.raises(SightlineError, match=f"or a list of texts, to translate, not {type(wrong).__name__}"):
         sightline.load("en-de").translate(wrong)
 
 
 def test_text_in_the_place_of_a_file(named: Path, command: Command) -> None:
-    told = command("translate", "en-de", "Hello world").mistake()
-    assert told.endswith("translate a text, pipe it: echo 'Hello world' | sightline translate MODEL")
-    assert "Hello world: no such file" in told
+    for text, quoted in (("Hello world", "'Hello world'"), ("Hello", "Hello"), ("Hello.", "Hello.")):
+        told = command("translate", "en-de", text).mistake()
+        assert told.endswith(
+            f"{text}: no such file; to translate a text, pipe it: echo {quoted} | sightline translate en-de"
+        )
+    assert "echo" not in command("translate", "en-de", "my/input.txt").mistake()
+    told = command("translate", "Where is the station?").mistake()
+    assert told.endswith("pipe it: echo 'Where is the station?' | sightline translate MODEL")
+    told = command("translate", "en-de", "Where", "is", "it?").mistake()
+    assert told.endswith("to translate a text, pipe it: echo 'Where is it?' | sightline translate en-de")
 
 
 def test_a_name_that_is_none(named: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

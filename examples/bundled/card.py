@@ -46,6 +46,13 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
     model = config.model
     verified = facts["export"].partition("## Export\n")[2].strip()
     scores = [f"- {name} {score['value']:.2f} ({score['signature']})" for name, score in facts["scores"].items()]
+    met = ""
+    if facts["met"]:
+        without = " and ".join(f"{name} {score['value']:.2f}" for name, score in facts["scores_without_met"].items())
+        met = (
+            f" Of its {facts['sentences']:,} pairs {facts['met']:,} have a side that is, but for case and punctuation, "
+            f"among all that were learnt, mostly among what a model wrote; without them it has {without}."
+        )
     lines = [
         f"# {source} to {target}",
         "",
@@ -60,9 +67,7 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         "",
         f"{facts['pairs']:,} pairs of everyday sentences, some of them made from others (small letters, no full stop, "
         "two sentences in one, one of two, single words, other names and figures, what a model before it wrote). No "
-        "sentence of the test is among those that people wrote, to the letter; "
-        f"{facts['met']:,} of its {facts['sentences']:,} have a side that is "
-        "among all pairs but for case and punctuation.",
+        f"sentence of the test is among those that people wrote, to the letter.{met}",
         "",
         f"{ATTRIBUTION} The sentences are under the Creative Commons Attribution 2.0 France licence; whoever passes "
         "the weights on should name the source in the same way.",

@@ -22,22 +22,27 @@ PRICE = re.compile(r"\$\s?\d+(?:,\d{3})*(?:\.\d\d)?(?![\w:-]|[.,]\d)")
 GERMAN_PRICE = re.compile(r"(?<![\w.,:])(\d+(?:\.\d{3})*(?:,\d\d)?) (?:Dollars?|\$)(?!\w)")
 DATE = re.compile(rf"\b({'|'.join(MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?\b(?:, (\d{{4}}))?")
 GERMAN_DATE = re.compile(rf"\b(\d{{1,2}})\. ({'|'.join(MONTHS.values())})\b(?: (\d{{4}}))?")
+HOUR = re.compile(r"(?i)o['’]clock|\buhr\b|\b[ap]\.?m\b")
+HALF_OF_A_DAY = re.compile(r"(?i)\b[ap]\.?m\b|morning|afternoon|evening|tonight|night")
 MEASURED = re.compile(
     r"(?i)\s*(%|percent|prozent|meter|metre|kilo|mile|meile|feet|fuß|pound|degree|grad|yen|dollar|euro)"
 )
 CURRENCIES = (("$", "Dollar", "$"), ("€", "Euro", "€"), ("£", "Pfund", "£"))
+MOST_OF_A_PAIR = 40
 Rewritten = tuple[str, str] | None
 
 
 def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
-    """Pairs whose figures are others, one kind of figure after the other, without end where there are any."""
+    """Pairs whose figures are others, one kind of figure after the other; none comes from a pair too often."""
     kinds: tuple[Callable[[str, str, random.Random], Rewritten], ...] = (_number, _time, _price, _date)
     sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
     with_figures = [both for both in sides if any(character.isdigit() for character in both[0])]
-    fitting = [[both for both in with_figures if kind(*both, generator)] for kind in kinds]
+    fitting = [[both for both in with_figures if kind(*both, generator)] * MOST_OF_A_PAIR for kind in kinds]
+    for those in fitting:
+        generator.shuffle(those)
     while any(fitting):
         for kind, those in zip(kinds, fitting, strict=True):
-            made = kind(*generator.choice(those), generator) if those else None
+            made = kind(*those.pop(), generator) if those else None
             if made:
                 yield Pair(made[1], made[0]) if german_source else Pair(*made)
 
@@ -46,14 +51,14 @@ def _number(english: str, german: str, generator: random.Random) -> Rewritten:
     """A number that is the only one on both sides, and alike there."""
     found = [NUMBER.findall(side) for side in (english, german)]
     alike = len(found[0]) == len(found[1]) == 1 and re.sub(r"\D", "", found[0][0]) == re.sub(r"\D", "", found[1][0])
-    if not alike or DATE.search(english) or GERMAN_DATE.search(german):
+    if not alike or DATE.search(english) or GERMAN_DATE.search(german) or HOUR.search(english) or HOUR.search(german):
         return None
     old = int(re.sub(r"\D", "", found[0][0]))
     measured = MEASURED.match(english[NUMBER.search(english).end() :])  # type: ignore[union-attr]
     if 1000 <= old < 2100 and "," not in found[0][0] and not measured:  # a year
         value: float = generator.randint(1000, 2050)
         new = (str(int(value)),) * 2
-    elif measured and generator.random() < 0.3:
+    elif measured and old != 1 and generator.random() < 0.3:
         new = written(generator.randint(11, 999) / 10, 1)
     else:
         # One thing is no two of them: what is one stays one.
@@ -72,7 +77,8 @@ def _time(english: str, german: str, generator: random.Random) -> Rewritten:
     found = [TIME.findall(side) for side in (english, german)]
     if len(found[0]) != 1 or len(found[1]) != 1 or found[0][0].replace(".", ":") != found[1][0].replace(".", ":"):
         return None
-    hour = generator.randint(1, 12) if generator.random() < 0.6 else generator.randint(0, 23)
+    half = HALF_OF_A_DAY.search(english) or generator.random() < 0.6
+    hour = generator.randint(1, 12) if half else generator.randint(0, 23)
     new = f"{hour}:{generator.randrange(0, 60, generator.choice([1, 5, 15])):02}"
     return TIME.sub(new, english), TIME.sub(new, german)
 

@@ -16,7 +16,7 @@ import argparse
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
@@ -31,10 +31,10 @@ from sightline.config import DataConfig, RunConfig, assignment, build_config, me
 from sightline.console import say
 from sightline.convert import inherited
 from sightline.data import Pair, read_pairs
-from sightline.evaluate import evaluate
 from sightline.files import make_folder, write_text
 from sightline.folder import CARD, open_files, read_config, save_config
 from sightline.interop.verified import export
+from sightline.metrics import bleu, chrf
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.loop import Host
 from sightline.training.progress import progress_for
@@ -159,8 +159,8 @@ def human(job: Job) -> tuple[list[Pair], list[Pair]]:
 
 
 def made_of(job: Job, pairs: Sequence[Pair], validation: Sequence[Pair]) -> list[Pair]:
-    """The pairs and what is made of them; words and parts of lines may be sentences of the validation part too."""
-    return unseen(augmented(pairs, job.direction == "de-en"), validation)
+    """The pairs and what is made of them, without what is a sentence of the validation part or the test by chance."""
+    return unseen(augmented(pairs, job.direction == "de-en"), [*validation, *given(job, "test-a")])
 
 
 def given(job: Job, name: str) -> list[Pair]:
@@ -217,13 +217,24 @@ def export_model(job: Job) -> None:
 def measure(job: Job) -> None:
     """BLEU and chrF of the export on test-a, as users get them: sentences split, with the model's own beam."""
     translator, pairs = load(job.file("export")), job.read("test.tsv")
-    result = evaluate(translator, pairs, list(translator.stream([pair.source for pair in pairs])))
-    values = {
+    texts = [one.text for one in translator.stream([pair.source for pair in pairs])]
+    known = {plain(side) for pair in job.read("train.tsv") for side in pair}
+    fresh = [place for place, pair in enumerate(pairs) if known.isdisjoint(map(plain, pair))]
+    scores, of_fresh = (_scores(pairs, texts, places) for places in (range(len(pairs)), fresh))
+    found = {"sentences": len(pairs), "scores": scores, "met": len(pairs) - len(fresh), "scores_without_met": of_fresh}
+    write_text(job.file("scores.json"), json.dumps(found, indent=1) + "\n")
+    told = ", ".join(f"{name} {score['value']:.2f} ({score['signature']})" for name, score in scores.items())
+    say(f"test-a: {told}")
+
+
+def _scores(pairs: Sequence[Pair], texts: Sequence[str], places: Iterable[int]) -> dict[str, dict[str, Any]]:
+    """BLEU and chrF of the translations of some pairs."""
+    chosen = [(texts[place], pairs[place].target) for place in places]
+    given = [list(side) for side in zip(*chosen, strict=True)] or [[], []]
+    return {
         name: {"value": score.value, "signature": score.signature}
-        for name, score in (("BLEU", result.bleu), ("chrF", result.chrf))
+        for name, score in (("BLEU", bleu(*given)), ("chrF", chrf(*given)))
     }
-    write_text(job.file("scores.json"), json.dumps({"sentences": len(pairs), "scores": values}, indent=1) + "\n")
-    say(f"test-a: BLEU {result.bleu.value:.2f} ({result.bleu.signature}), chrF {result.chrf.value:.2f}")
 
 
 def put_into_package(job: Job) -> None:
@@ -234,11 +245,8 @@ def put_into_package(job: Job) -> None:
     config = read_config(partial)
     data = DataConfig(**job.languages, max_length=config.data.max_length)
     save_config(partial, config.model_copy(update={"data": data}))
-    learnt = job.read("train.tsv")
-    known = {plain(side) for pair in learnt for side in pair}
     facts = {
-        "pairs": len(learnt),
-        "met": sum(not known.isdisjoint(map(plain, pair)) for pair in job.read("test.tsv")),
+        "pairs": len(job.read("train.tsv")),
         "course": _course(job),
         "head": named_head(config.alignment),
         "export": (partial / CARD).read_text(encoding="utf-8"),

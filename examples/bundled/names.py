@@ -121,7 +121,7 @@ def _exchanged(both: Both, names: Sequence[Both], generator: random.Random) -> B
         # Tom's dog, Toms Hund: of names that end in a hissing sound German has no such form.
         owned = len(re.findall(rf"\b{known[0]}['’]s\b", english))
         if len(found[0]) + owned == len(found[1]) > 0:
-            new = _another(known, generator, owned > 0)
+            new = _another(known, generator, owned > 0 or "s" in found[1])
             english = re.sub(rf"\b{known[0]}\b", new[0], english)
             german = re.sub(rf"\b{known[1]}(s?)\b", rf"{new[1]}\1", german)
     return english, german

@@ -17,6 +17,7 @@ from examples.bundled.names import elsewhere, renamed
 from examples.bundled.words import WORD, word_pairs
 from sightline.data import Pair
 from sightline.holdout import groups
+from sightline.sentences import sentence_spans
 
 SEED = 1
 LARGEST_GROUP = 8
@@ -25,6 +26,7 @@ AGAIN = 3  # how often the fewest words come once more
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
 ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
+QUOTED = re.compile('["„“”]')
 BETWEEN_SENTENCES = re.compile(r"(?<=[.!?]) (?=[A-ZÄÖÜ])")
 
 # How many pairs of each kind are made, as a share of all pairs.
@@ -32,7 +34,6 @@ SHARES = {
     "small letters": 0.05,
     "no full stop": 0.08,
     "small letters, no full stop": 0.04,
-    "capitals": 0.01,
     "two sentences": 0.06,
     "one sentence of several": 0.02,
     "not addressed": 0.01,
@@ -97,6 +98,7 @@ def augmented(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
         **MAKERS,
         "other names": partial(renamed, german_source=german_source),
         "other towns": partial(elsewhere, german_source=german_source),
+        "one sentence of several": partial(_parts, languages=("de", "en") if german_source else ("en", "de")),
         "other figures": partial(numbered, german_source=german_source),
     }
     for kind, share in SHARES.items():
@@ -142,12 +144,16 @@ def _two(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
         yield Pair(f"{first.source} {second.source}", f"{first.target} {second.target}")
 
 
-def _parts(pairs: Sequence[Pair], generator: random.Random) -> Iterator[Pair]:
-    """The sentences of lines that have as many of them on one side as on the other."""
+def _parts(pairs: Sequence[Pair], generator: random.Random, languages: Sequence[str]) -> Iterator[Pair]:
+    """The sentences of lines that have as many of them on one side as on the other, as they are divided in use."""
     for pair in generator.sample(pairs, len(pairs)):
-        sources, targets = (BETWEEN_SENTENCES.split(side) for side in pair)
-        if len(sources) == len(targets) > 1:
-            yield from map(Pair, sources, targets)
+        if all(BETWEEN_SENTENCES.search(side) and not QUOTED.search(side) for side in pair):
+            sources, targets = (
+                [side[start:end].strip() for start, end in sentence_spans(side, language)]
+                for side, language in zip(pair, languages, strict=True)
+            )
+            if len(sources) == len(targets) > 1:
+                yield from map(Pair, sources, targets)
 
 
 def _not_addressed(pair: Pair) -> Pair | None:
@@ -180,9 +186,7 @@ MAKERS: dict[str, Maker] = {
     "small letters": _of_some(_small),
     "no full stop": _of_some(_without_stop),
     "small letters, no full stop": _of_some(lambda pair: _small(_without_stop(pair))),
-    "capitals": _of_some(lambda pair: Pair(pair.source.upper(), pair.target.upper())),
     "two sentences": _two,
-    "one sentence of several": _parts,
     "not addressed": _of_some(_not_addressed),
     "words": _words,
     "few words": _few_words,
