@@ -98,8 +98,8 @@ def demo_train(record: str) -> str:
 def bundled_models(record: Record) -> str:
     """How good, fast and large the models are that come with the install."""
     about = paragraph(
-        f"On {record['sentences']:,} sentences of the Tatoeba Challenge's test, none of them in the text that they "
-        f"were made from (13a, mixed case; `{record['command']}`, [results](benchmarks/results/bundled_models.json)):"
+        f"On {record['sentences']:,} sentences of the Tatoeba Challenge's test, none of them among those that people "
+        f"wrote and they learnt from (13a, mixed case; `{record['command']}`, [results](benchmarks/results/bundled_models.json)):"
     )
     rows = []
     for name, model in sorted(record["models"].items(), reverse=True):
