@@ -99,7 +99,8 @@ def bundled_models(record: Record) -> str:
     """How good, fast and large the models are that come with the install."""
     about = paragraph(
         f"On {record['sentences']:,} sentences of the Tatoeba Challenge's test, none of them among those that people "
-        f"wrote and they learnt from (13a, mixed case; `{record['command']}`, [results](benchmarks/results/bundled_models.json)):"
+        f"wrote and they learnt from (13a, mixed case; `{record['command']}`, "
+        "[results](benchmarks/results/bundled_models.json)):"
     )
     rows = []
     for name, model in sorted(record["models"].items(), reverse=True):
