@@ -203,8 +203,18 @@ def _invoke(app: typer.Typer) -> int:
     return 0
 
 
+# Options that people look for where they are not, and what to say instead.
+ELSEWHERE = {
+    "--html": "`sightline align MODEL --html FILE` makes the page that shows where a model looks",
+    "--sample": "`--strategy sample` draws translations, `--samples` says how many",
+}
+
+
 def plain_usage(message: str) -> str:
     """A mistake in the options with what was probably meant."""
+    wrong = message.partition("No such option: ")[2].split(" ")[0].rstrip(".")
+    if wrong in ELSEWHERE:
+        return f"No such option: {wrong}; {ELSEWHERE[wrong]}"
     said, _, options = message.partition(" (Possible options: ")
     if not options:
         return message.rstrip(".")

@@ -162,3 +162,10 @@ def test_a_title(tmp_path: Path) -> None:
     assert bundled_models.title(tmp_path) == ""
     (tmp_path / "README.md").write_text("# English to German\n\nmore\n")
     assert bundled_models.title(tmp_path) == "English to German"
+
+
+@pytest.mark.parametrize(
+    ("option", "told"), [("--html", "sightline align MODEL --html"), ("--sample", "--strategy sample")]
+)
+def test_options_that_are_looked_for_elsewhere(named: Path, command: Command, option: str, told: str) -> None:
+    assert told in command("translate", "en-de", option).mistake()
