@@ -16,12 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 import sightline
-from examples.bundled import make, rewriting
+from examples.bundled import make, rewriting, text
 from examples.bundled.figures import MOST_OF_A_PAIR, numbered, written
 from examples.bundled.heads import agreed_links
 from examples.bundled.names import MEN, TOWNS, elsewhere, made_up, renamed
 from examples.bundled.pieces import digits_apart
-from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, plain
+from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, last_text, plain
 from examples.bundled.words import word_pairs
 from sightline.bundled_models import title
 from sightline.config import TextConfig
@@ -366,6 +366,30 @@ def test_going_on_with_models_that_are_there(made: Path, tmp_path: Path) -> None
         "for 4 updates, 5 minutes, in both directions at once, then 4 updates, 5 minutes in this one, then 2 updates"
         in card
     )
+
+
+def test_a_last_round_goes_on_with_what_is_short(made: Path, tmp_path: Path) -> None:
+    begin = tmp_path / "begin"
+    shutil.copytree(made / "bundled" / "de-en", begin / "de-en")
+    earlier = made / "work" / "de-en" / "train.tsv"
+    given = [*options(made), "--work", str(tmp_path / "work"), "--begin", str(begin), "--last"]
+    make.main([*given, "--bundled", str(tmp_path / "to"), "--earlier", str(earlier)])
+    learnt = {*read_pairs(pairs=earlier), *read_pairs(pairs=tmp_path / "work" / "de-en" / "train.tsv")}
+    assert json.loads((tmp_path / "work" / "de-en" / "scores.json").read_text())["pairs"] == len(learnt)
+    assert read_config(tmp_path / "work" / "de-en" / "model").training.ema == 0.99
+    assert "in this one, then 4 updates, 5 minutes more;" in (tmp_path / "to" / "de-en" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("german_source", [False, True])
+def test_the_last_text_has_what_is_short_most_often(german_source: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "SOME", 100)
+    greeting, long_one = Pair("Cheers!", "Zum Wohl!"), Pair("I said no word of it all.", "Ich sagte kein Wort davon.")
+    pairs = [*toy(1000), greeting, Pair("Come in, Tom.", "Komm herein, Tom!"), long_one]
+    found = last_text(pairs, german_source)
+    assert found == last_text(pairs, german_source)
+    assert found.count(greeting) >= text.OFTEN + 1
+    assert found.count(pairs[-2]) >= 1
+    assert len(found) < 400
 
 
 def test_what_is_done_is_not_done_again(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from examples.bundled.card import card, course, named_head, told_course
 from examples.bundled.heads import best_head
 from examples.bundled.pieces import digits_apart
 from examples.bundled.rewriting import rewritten
-from examples.bundled.text import augmented, distinct, divide, plain, short, unseen
+from examples.bundled.text import augmented, distinct, divide, last_text, plain, short, unseen
 from sightline.config import DataConfig, RunConfig, assignment, build_config, merge, read_yaml
 from sightline.console import say
 from sightline.convert import inherited
@@ -49,6 +49,8 @@ BOTH = "both"
 # line is its own translation, since only its language tells a model of both what to do with it.
 TOGETHER = {"data": {"filters": {"identical": True}}, "training": {"schedule": "inverse_sqrt"}}
 AFTERWARDS = {"training": {"learning_rate": 0.001, "warmup": 200}}
+# Only the end is validated, and so is the model: the validation part has nothing short, which this round is about.
+LAST = {"training": {"learning_rate": 0.0003, "warmup": 50, "ema": 0.99, "validate_every": 100_000}}
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Job:
     bundled: Path = BUNDLED
     tolerance: float = 0.5
     begin: Path | None = None
+    last: bool = False
+    earlier: tuple[Path, ...] = ()
 
     @property
     def languages(self) -> dict[str, str]:
@@ -82,6 +86,10 @@ class Job:
     def file(self, name: str) -> Path:
         """A result of a stage."""
         return self.work / self.direction / name
+
+    def learnt(self) -> set[Pair]:
+        """All pairs that the model learnt from, in this round and, where they are named, in those before."""
+        return {pair for path in (self.file("train.tsv"), *self.earlier) for pair in read_pairs(pairs=path)}
 
     def read(self, name: str) -> list[Pair]:
         """A file of the text stage."""
@@ -105,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def write_texts(job: Job) -> None:
     """Training, validation and test pairs in this direction, one file each."""
     training, validation = human(job)
-    training = made_of(job, [*training, *unseen(rewritings(job), validation)], validation)
+    if job.last:
+        training = unseen(last_text(training, job.direction == "de-en"), [*validation, *given(job, "test-a")])
+    else:
+        training = made_of(job, [*training, *unseen(rewritings(job), validation)], validation)
     _write(job.file("valid.tsv"), validation)
     _write(job.file("test.tsv"), given(job, "test-a"))
     _write(job.file("train.tsv"), training)
@@ -178,6 +189,7 @@ def configuration(job: Job) -> RunConfig:
     data = {"pairs": str(job.file("train.tsv")), "valid_pairs": str(job.file("valid.tsv")), **job.languages}
     own: dict[str, Any] = {"data": data, "training": {"max_minutes": job.minutes}}
     kind: dict[str, Any] = TOGETHER if job.direction == BOTH else AFTERWARDS if job.before else {}
+    kind = LAST if job.last else kind
     changes = [kind, own, *map(assignment, job.changes)]
     return build_config(reduce(merge, changes, read_yaml(HERE / "bundled.yaml")), where="bundled.yaml")
 
@@ -218,10 +230,12 @@ def measure(job: Job) -> None:
     """BLEU and chrF of the export on test-a, as users get them: sentences split, with the model's own beam."""
     translator, pairs = load(job.file("export")), job.read("test.tsv")
     texts = [one.text for one in translator.stream([pair.source for pair in pairs])]
-    known = {plain(side) for pair in job.read("train.tsv") for side in pair}
+    learnt = job.learnt()
+    known = {plain(side) for side in {side for pair in learnt for side in pair}}
     fresh = [place for place, pair in enumerate(pairs) if known.isdisjoint(map(plain, pair))]
     scores, of_fresh = (_scores(pairs, texts, places) for places in (range(len(pairs)), fresh))
-    found = {"sentences": len(pairs), "scores": scores, "met": len(pairs) - len(fresh), "scores_without_met": of_fresh}
+    counts = {"pairs": len(learnt), "sentences": len(pairs), "met": len(pairs) - len(fresh)}
+    found = {**counts, "scores": scores, "scores_without_met": of_fresh}
     write_text(job.file("scores.json"), json.dumps(found, indent=1) + "\n")
     told = ", ".join(f"{name} {score['value']:.2f} ({score['signature']})" for name, score in scores.items())
     say(f"test-a: {told}")
@@ -246,7 +260,6 @@ def put_into_package(job: Job) -> None:
     data = DataConfig(**job.languages, max_length=config.data.max_length)
     save_config(partial, config.model_copy(update={"data": data}))
     facts = {
-        "pairs": len(job.read("train.tsv")),
         "course": _course(job),
         "head": named_head(config.alignment),
         "export": (partial / CARD).read_text(encoding="utf-8"),
@@ -296,6 +309,8 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser.add_argument("--direction", choices=(BOTH, *DIRECTIONS), required=True)
     parser.add_argument("--minutes", type=float, required=True, help="of training")
     parser.add_argument("--begin", type=Path, help="a folder with an `en-de` and a `de-en` to go on with")
+    parser.add_argument("--last", action="store_true", help="with --begin: a short round, mostly of short lines")
+    parser.add_argument("--earlier", type=Path, action="append", default=[], help="train.tsv of a round before")
     parser.add_argument("--held-out", type=int, default=1500, help="validation pairs")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
     parser.add_argument("--bundled", type=Path, default=BUNDLED, help="where the folder goes")

@@ -23,6 +23,7 @@ SEED = 1
 LARGEST_GROUP = 8
 FEW_WORDS, FEWEST_WORDS = 3, 2
 AGAIN = 3  # how often the fewest words come once more
+SOME, OFTEN = 60_000, 10  # of a last round
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
 ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
@@ -104,6 +105,20 @@ def augmented(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
     for kind, share in SHARES.items():
         made = makers[kind](pairs, generator)
         result += [pair for _, pair in zip(range(round(share * len(pairs))), made, strict=False)]
+    generator.shuffle(result)
+    return result
+
+
+def last_text(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
+    """For a last, short round: some of what people wrote, and what is short again and again.
+
+    Greetings and wishes are idioms, one of a kind, so that nothing but repeating them teaches them; in all of the text
+    they are too few to be met often enough.
+    """
+    generator = random.Random(SEED)
+    some = generator.sample(pairs, min(SOME, len(pairs)))
+    shortest = [pair for pair in pairs if min(len(side.split()) for side in pair) <= FEWEST_WORDS]
+    result = [*augmented(some, german_source), *filter(short, pairs), *shortest * OFTEN]
     generator.shuffle(result)
     return result
 
