@@ -61,7 +61,7 @@ LINES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "an emoji": ("Ich liebe dich ❤️", ("❤️",)),
         "emoji attached": ("Ich bin müde!😀", ("😀",)),
         "a face": ("Ich liebe dich :)", (":)",)),
-        "a goodbye": ("Auf Wiedersehen!", ("bye",)),
+        "a goodbye": ("Auf Wiedersehen!", ("bye", "see you")),
         "a wish": ("Frohe Weihnachten!", ("christmas",)),
         "a name the corpus hardly has": ("Ich heiße Sarah.", ("sarah",)),
         "whose": ("Peters Frau ist Ärztin.", ("peter's wife",)),

@@ -15,9 +15,10 @@ BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
-    "large numbers, prices and dates within a sentence: it may write others that look as right",
-    "rare words, rare names, and towns that the two languages write otherwise (Munich, Cologne)",
-    "wishes and goodbyes that its text hardly has (Merry Christmas!, Goodbye!, Cheers!), web text, other languages",
+    "telephone numbers, and now and then large numbers, prices and dates: it may write others that look as right",
+    "rare words and rare names, which it may spell otherwise",
+    "wishes that its text does not have (Prost!, Alles Gute zum Geburtstag!, Bye!)",
+    "sentences with addresses in them, which are translated around these, and other languages",
     "knowing when it does not know: it always answers, and fluently",
 )
 
