@@ -323,7 +323,9 @@ def test_sixty_words_by_keyboard_with_the_pointer_in_the_way(show: Show) -> None
     """Each word can be seen when the keyboard reaches it, and the pointer that rests among them does not interfere."""
     tab = show(long_view("one"), height=500)
     point_at(tab, word("source", 20))
-    tab.press("Tab", 5)
+    # Where Tab begins after that scrolling is each browser's own affair.
+    tab.evaluate("document.getElementById('sentence').focus({preventScroll: true})")
+    tab.press("Tab", 4)
     for place in range(60):
         here = tab.evaluate("[document.activeElement.dataset.index, probe.inSight(document.activeElement)]")
         assert here == [str(place), True]

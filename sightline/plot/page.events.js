@@ -170,9 +170,10 @@ function start() {
     byId("sentence").append(make("option", "", label, { value: index }));
   });
   const go = (index) => {
+    const focused = document.activeElement; // some browsers take the focus from a button as it is switched off
     state.sentence = index;
     render();
-    if (document.activeElement.disabled) byId("sentence").focus(); // the last step switched its own button off
+    if (focused.disabled) byId("sentence").focus(); // the last step switched its own button off
   };
   byId("sentence").addEventListener("change", (event) => go(Number(event.target.value)));
   byId("previous").addEventListener("click", () => go(state.sentence - 1));
