@@ -22,6 +22,7 @@ from examples.bundled.heads import agreed_links
 from examples.bundled.names import MEN, TOWNS, elsewhere, made_up, renamed
 from examples.bundled.pieces import digits_apart
 from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, last_text, plain
+from examples.bundled.titles import titled
 from examples.bundled.words import word_pairs
 from sightline.bundled_models import title
 from sightline.config import TextConfig
@@ -81,6 +82,7 @@ def test_what_is_made_of_pairs() -> None:
         "words",
         "few words",
         "other names",
+        "titles",
     )  # of which this corpus has not so many
     counts = {kind: round(share * len(pairs)) for kind, share in SHARES.items() if kind not in made_of_few}
     assert len(found) == len(pairs) + sum(counts.values()) + 2 * len(word_pairs(pairs))
@@ -173,6 +175,34 @@ def test_a_number_is_written_as_its_language_does() -> None:
     assert written(1250) == ("1,250", "1.250")
     assert written(1234.5, 1) == ("1,234.5", "1.234,5")
     assert written(7) == ("7", "7")
+
+
+@pytest.mark.parametrize("german_source", [False, True])
+def test_people_with_titles(german_source: bool) -> None:
+    pairs = [
+        Pair("Tom is here.", "Tom ist da."),
+        Pair("I came with Tom.", "Ich kam mit Tom."),
+        Pair("Good morning, Tom.", "Guten Morgen, Tom!"),
+        Pair("I know Mary.", "Ich kenne Maria."),
+        # Of these nobody can tell, or nobody would say so.
+        Pair("I know Tom.", "Ich kenne Tom."),
+        Pair("Are you here, Tom?", "Bist du da, Tom?"),
+        Pair("Tom and Mary are here.", "Tom und Mary sind da."),
+        Pair("Tom's dog is here.", "Toms Hund ist da."),
+        Pair("Mary, are you here?", "Maria, bist du da?"),
+    ]
+    given = [Pair(target, source) for source, target in pairs] if german_source else pairs
+    for seed in range(20):
+        found = list(titled(given, random.Random(seed), german_source))
+        both = {(pair.target, pair.source) if german_source else (pair.source, pair.target) for pair in found}
+        assert len(both) == 4
+        for english, german in both:
+            found_title = re.search(r"(Mr|Mrs|Ms|Miss)\b\.? (\w+)", english)
+            assert found_title
+            title, name = found_title.groups()
+            case = "Herrn" if " mit " in german else "Frau" if "kenne" in german else "Herr"
+            assert f"{case} {name}" in german
+            assert (title == "Mr") == (case != "Frau")
 
 
 @pytest.mark.parametrize("german_source", [False, True])

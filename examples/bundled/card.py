@@ -16,7 +16,7 @@ BAD_AT = (
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
     "telephone numbers, and now and then large numbers, prices and dates: it may write others that look as right",
-    "rare words and rare names, which it may spell otherwise",
+    "titles before names (Mr. Smith, Frau Schmidt), rare names and rare words, which it may garble",
     "wishes that its text does not have (Prost!, Alles Gute zum Geburtstag!, Bye!)",
     "sentences with addresses in them, which are translated around these, and other languages",
     "knowing when it does not know: it always answers, and fluently",

@@ -14,6 +14,7 @@ from functools import partial
 
 from examples.bundled.figures import numbered
 from examples.bundled.names import elsewhere, renamed
+from examples.bundled.titles import titled
 from examples.bundled.words import WORD, word_pairs
 from sightline.data import Pair
 from sightline.holdout import groups
@@ -43,6 +44,7 @@ SHARES = {
     "names": 0.005,
     "other names": 0.08,
     "other towns": 0.03,
+    "titles": 0.04,
     "other figures": 0.04,
     "already translated": 0.015,
 }
@@ -100,6 +102,7 @@ def augmented(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
         "other names": partial(renamed, german_source=german_source),
         "other towns": partial(elsewhere, german_source=german_source),
         "one sentence of several": partial(_parts, languages=("de", "en") if german_source else ("en", "de")),
+        "titles": partial(titled, german_source=german_source),
         "other figures": partial(numbered, german_source=german_source),
     }
     for kind, share in SHARES.items():
