@@ -36,6 +36,8 @@ def described(found: Mapping[str, Any], known: frozenset[str] = frozenset()) -> 
     parts = [value for name, value in found.items() if name not in ABOUT]
     if known >= ABOUT:
         return True
+    if runs := found.get("runs"):  # what else there is are means of them
+        return all(described(run, known) for run in runs)
     return bool(parts) and all(isinstance(part, dict) and described(part, known) for part in parts)
 
 
