@@ -10,6 +10,7 @@ from sightline.config import AlignmentConfig, RunConfig
 
 NAMES = {"en": "English", "de": "German"}
 ATTRIBUTION = "Sentences from tatoeba.org, CC BY 2.0 FR, by way of manythings.org/anki."
+ROUNDS = "The rounds before the last"
 TRAINED = "trained on a CPU for"
 BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
@@ -41,6 +42,22 @@ def told_course(text: str) -> str:
     return found[1]
 
 
+def told_rounds(text: str) -> str:
+    """What the next card says of the rounds that a card is of: how much they learnt, and how much of the test."""
+    if carried := re.search(rf"{ROUNDS}[^\n]*", text):
+        return carried[0]
+    pairs = re.search(r"^([\d,]+) pairs of everyday", text, re.MULTILINE)
+    assert pairs, "a card that was written here tells it"
+    found = re.search(r"([\d,]+) have a side .* without them it has ([^\n]*)\.", text)
+    if not found:
+        return f"{ROUNDS} learnt from {pairs[1]} pairs."
+    return (
+        f"{ROUNDS} learnt from {pairs[1]} pairs; {found[1]} of the test's have a side that is, but for case and "
+        "punctuation, among these, mostly among what a model wrote, and without them the model of those rounds had "
+        f"{found[2]}."
+    )
+
+
 def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
     """README.md of the folder: what the model is, what it learnt from, how well, and what it is bad at."""
     source, target = (NAMES[language] for language in direction.split("-"))
@@ -54,6 +71,7 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
             f" Of its {facts['sentences']:,} pairs {facts['met']:,} have a side that is, but for case and punctuation, "
             f"among all that were learnt, mostly among what a model wrote; without them it has {without}."
         )
+    rounds = f" {facts['rounds']}" if facts["rounds"] else ""
     lines = [
         f"# {source} to {target}",
         "",
@@ -68,7 +86,7 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         "",
         f"{facts['pairs']:,} pairs of everyday sentences, some of them made from others (small letters, no full stop, "
         "two sentences in one, one of two, single words, other names and figures, what a model before it wrote). No "
-        f"sentence of the test is among those that people wrote, to the letter.{met}",
+        f"sentence of the test is among those that people wrote, to the letter.{met}{rounds}",
         "",
         f"{ATTRIBUTION} The sentences are under the Creative Commons Attribution 2.0 France licence; whoever passes "
         "the weights on should name the source in the same way.",

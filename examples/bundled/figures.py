@@ -1,6 +1,7 @@
 """Other numbers, times, prices and dates in sentences that have some: the corpus has figures in one line of a hundred.
 
-Each is written as its language writes it: 1,250 and 1.250, 2.5 and 2,5, $20 and 20 Dollar, March 3rd and 3. März.
+Each is written as its language writes it: 1,250 and 1.250, 2.5 and 2,5, $20 and 20 Dollar, March 3rd and 3. März,
+5:30 p.m. and 17:30 Uhr. Telephone numbers are the same in both.
 """
 
 from __future__ import annotations
@@ -22,19 +23,32 @@ PRICE = re.compile(r"\$\s?\d+(?:,\d{3})*(?:\.\d\d)?(?![\w:-]|[.,]\d)")
 GERMAN_PRICE = re.compile(r"(?<![\w.,:])(\d+(?:\.\d{3})*(?:,\d\d)?) (?:Dollars?|\$)(?!\w)")
 DATE = re.compile(rf"\b({'|'.join(MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?\b(?:, (\d{{4}}))?")
 GERMAN_DATE = re.compile(rf"\b(\d{{1,2}})\. ({'|'.join(MONTHS.values())})\b(?: (\d{{4}}))?")
-HOUR = re.compile(r"(?i)o['’]clock|\buhr\b|\b[ap]\.?m\b")
+ON_A_DAY, AM_TAG = re.compile(rf"\bon {DATE.pattern[2:]}"), re.compile(rf"\bam {GERMAN_DATE.pattern[2:]}")
+HOUR = re.compile(r"(?i)o['’]clock|\b[ap]\.?m\b")
 HALF_OF_A_DAY = re.compile(r"(?i)\b[ap]\.?m\b|morning|afternoon|evening|tonight|night")
+GERMAN_HALF = re.compile(r"(?i)mittag|morgen|abend|nacht")
+AT_A_TIME = re.compile(r"\b(at|by|until|before|after|around|about) \d{1,2}[:.]\d\d(?=[.!?])")
+UM_UHR = re.compile(r"\d{1,2}[:.]\d\d Uhr\b")
+TELEPHONE = re.compile(r"(?<![\w.,:-])\d{3,}(?:-\d{3,})+\b")
 MEASURED = re.compile(
     r"(?i)\s*(%|percent|prozent|meter|metre|kilo|mile|meile|feet|fuß|pound|degree|grad|yen|dollar|euro)"
 )
 CURRENCIES = (("$", "Dollar", "$"), ("€", "Euro", "€"), ("£", "Pfund", "£"))
 MOST_OF_A_PAIR = 40
-Rewritten = tuple[str, str] | None
+Both = tuple[str, str]
+Rewritten = Both | None
 
 
 def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
     """Pairs whose figures are others, one kind of figure after the other; none comes from a pair too often."""
-    kinds: tuple[Callable[[str, str, random.Random], Rewritten], ...] = (_number, _time, _price, _date)
+    kinds: tuple[Callable[[str, str, random.Random], Rewritten], ...] = (
+        _number,
+        _time,
+        _half,
+        _price,
+        _date,
+        _telephone,
+    )
     sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
     with_figures = [both for both in sides if any(character.isdigit() for character in both[0])]
     fitting = [[both for both in with_figures if kind(*both, generator)] * MOST_OF_A_PAIR for kind in kinds]
@@ -51,7 +65,7 @@ def _number(english: str, german: str, generator: random.Random) -> Rewritten:
     """A number that is the only one on both sides, and alike there."""
     found = [NUMBER.findall(side) for side in (english, german)]
     alike = len(found[0]) == len(found[1]) == 1 and re.sub(r"\D", "", found[0][0]) == re.sub(r"\D", "", found[1][0])
-    if not alike or DATE.search(english) or GERMAN_DATE.search(german) or HOUR.search(english) or HOUR.search(german):
+    if not alike or DATE.search(english) or GERMAN_DATE.search(german) or HOUR.search(english) or " Uhr" in german:
         return None
     old = int(re.sub(r"\D", "", found[0][0]))
     measured = MEASURED.match(english[NUMBER.search(english).end() :])  # type: ignore[union-attr]
@@ -83,6 +97,32 @@ def _time(english: str, german: str, generator: random.Random) -> Rewritten:
     return TIME.sub(new, english), TIME.sub(new, german)
 
 
+def _half(english: str, german: str, generator: random.Random) -> Rewritten:
+    """A time with its half of the day, which German tells by counting on to 24."""
+    if not _time(english, german, generator) or not AT_A_TIME.search(english) or not UM_UHR.search(german):
+        return None
+    if HALF_OF_A_DAY.search(english) or GERMAN_HALF.search(german):
+        return None
+    return TIME.sub((new := _halved(generator))[0], english).replace("m..", "m."), UM_UHR.sub(new[1], german)
+
+
+def _halved(generator: random.Random) -> Both:
+    """A time of the day, as English writes it with its half, and as German does."""
+    hour, minute = generator.randint(0, 23), generator.randrange(0, 60, generator.choice([1, 5, 15, 30]))
+    half = generator.choice((" {}m", " {}.m.", "{}m")).format("ap"[hour // 12])
+    half = half.upper() if "." not in half and generator.random() < 0.4 else half
+    return f"{hour % 12 or 12}:{minute:02}{half}", f"{hour}:{minute:02} Uhr"
+
+
+def _telephone(english: str, german: str, generator: random.Random) -> Rewritten:
+    """A telephone number, which is to be copied as it is."""
+    if not TELEPHONE.findall(english) or TELEPHONE.findall(english) != TELEPHONE.findall(german):
+        return None
+    lengths = generator.choice(((3, 4), (3, 3, 4), (4, 6), (3, 7), (5, 5)))
+    new = "-".join(str(generator.randrange(10**length)).zfill(length) for length in lengths)
+    return TELEPHONE.sub(new, english), TELEPHONE.sub(new, german)
+
+
 def _price(english: str, german: str, generator: random.Random) -> Rewritten:
     found = PRICE.findall(english), GERMAN_PRICE.findall(german)
     if len(found[0]) != 1 or len(found[1]) != 1:
@@ -107,10 +147,20 @@ def _date(english: str, german: str, generator: random.Random) -> Rewritten:
     if not year and generator.random() < 0.3 and english.rstrip(".!?").endswith(DATE.search(english)[0]):  # type: ignore[index]
         year = str(generator.randint(1900, 2040))
     suffix = generator.choice(["", "th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")])
-    return (
-        DATE.sub(f"{month} {day}{suffix}" + (f", {year}" if year else ""), english),
-        GERMAN_DATE.sub(f"{day}. {MONTHS[month]}" + (f" {year}" if year else ""), german),
+    new = (
+        f"{month} {day}{suffix}" + (f", {year}" if year else ""),
+        f"{day}. {MONTHS[month]}" + (f" {year}" if year else ""),
     )
+    if generator.random() < 0.2 and _on_a_day(english, german):
+        hour = _halved(generator)
+        new = f"{new[0]} at {hour[0]}", f"{new[1]} um {hour[1]}"
+    return DATE.sub(new[0], english).replace("m..", "m."), GERMAN_DATE.sub(new[1], german)
+
+
+def _on_a_day(english: str, german: str) -> bool:
+    """Whether something happens on the date that a sentence names, at no time that it names."""
+    timed = HOUR.search(english) or " Uhr" in german or TIME.search(english) or TIME.search(german)
+    return bool(ON_A_DAY.search(english) and AM_TAG.search(german)) and not timed
 
 
 def _english_month(german: str) -> str:

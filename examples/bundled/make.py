@@ -22,7 +22,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from examples.bundled.card import card, course, named_head, told_course
+from examples.bundled.card import card, course, named_head, told_course, told_rounds
 from examples.bundled.heads import best_head
 from examples.bundled.pieces import digits_apart
 from examples.bundled.rewriting import rewritten
@@ -261,6 +261,8 @@ def put_into_package(job: Job) -> None:
     save_config(partial, config.model_copy(update={"data": data}))
     facts = {
         "course": _course(job),
+        # Where their text is named, it is among what was counted.
+        "rounds": told_rounds(_card_before(job)) if job.begin and not job.earlier else "",
         "head": named_head(config.alignment),
         "export": (partial / CARD).read_text(encoding="utf-8"),
         **json.loads(job.file("scores.json").read_text()),
@@ -276,8 +278,13 @@ def _course(job: Job) -> str:
     """How long the model was trained, and what it began with."""
     alone = _length(job.file("model"))
     if job.begin:
-        return f"{told_course((job.begin / job.direction / CARD).read_text(encoding='utf-8'))}, then {alone} more"
+        return f"{told_course(_card_before(job))}, then {alone} more"
     return f"{_length(job.before)}, in both directions at once, then {alone} in this one" if job.before else alone
+
+
+def _card_before(job: Job) -> str:
+    """The card of the model that this one begins with."""
+    return (job.begin / job.direction / CARD).read_text(encoding="utf-8") if job.begin else ""
 
 
 def _length(model: Path) -> str:

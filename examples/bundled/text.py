@@ -24,7 +24,7 @@ SEED = 1
 LARGEST_GROUP = 8
 FEW_WORDS, FEWEST_WORDS = 3, 2
 AGAIN = 3  # how often the fewest words come once more
-SOME, OFTEN = 60_000, 10  # of a last round
+SOME, OFTEN = 120_000, 10  # of a last round
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
 ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
@@ -44,8 +44,8 @@ SHARES = {
     "names": 0.005,
     "other names": 0.08,
     "other towns": 0.03,
-    "titles": 0.04,
-    "other figures": 0.04,
+    "titles": 0.06,
+    "other figures": 0.06,
     "already translated": 0.015,
 }
 

@@ -1,58 +1,96 @@
 """People with titles, of whom the corpus has hardly any: Mr. Smith and Herr Schmidt in the place of Tom.
 
 German says Herr of one who acts and Herrn of one something happens to. Only where it is certain which of them a Tom is
-does one take his place: at the beginning of a sentence that both sides begin with him, and after a preposition.
+does one take his place: at the beginning of a sentence that both sides begin with him, after a preposition, and in a
+clause whose subject is a pronoun. Who is greeted may be a woman as well.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from examples.bundled.names import FAMILIES, MADE_UP, Both, made_up
 from sightline.data import Pair
 
 FIRST = re.compile(r"Tom (?!and\b|und\b|or\b|oder\b)")
 AFTER = re.compile(r"\b(aus|bei|für|gegen|hinter|mit|nach|neben|ohne|über|um|von|vor|zu|an|auf) Tom\b(?!s|['’-])")
+NOT_OBJECTS = re.compile(r"[,;]|\b(und|oder|als|wie|statt|außer)\b")
+OF_A_PRONOUN = re.compile(r"(Ich|Wir|Er) (?!bin|sind|ist|war|werde|w[iu]rd|heiß|blieb|bleib).*\bTom\b(?!['’-])")
 ADDRESSED = re.compile(r", Tom(?=[.!?]$)")
-WOMAN = re.compile(r"\bMaria\b(?!s|['’-])"), re.compile(r"\bMary\b(?!['’-])")
+WORDS_OF_GREETING = (
+    r"Hallo|Hi|Guten? \w+|Auf Wiedersehen|(Vielen )?Danke?|Danke \w+|Willkommen|Entschuldig\w+( Sie)?|Frohe \w+"
+)
+GREETING = re.compile(rf"({WORDS_OF_GREETING}|Ja|Nein)(?=[.!?]$)")
+NOT_AN_ORDER = re.compile(rf"({WORDS_OF_GREETING}|Ja|Nein|Was|W[io]e?|Das|Es|Ich|Wir|Ist|Stimmt)\b")
+TOM, WOMAN = re.compile(r"\bTom\b"), re.compile(r"\b(Maria|Mary)\b")
 FAMILIAR = re.compile(r"(?i)\b(du|dich|dir|deine?[mnrs]?|ihr|euch|eure?[mnrs]?|bist|hast|kannst|willst|warst)\b")
-WOMEN = ("Mrs. ", "Mrs. ", "Ms. ", "Miss ")
+MEN, WOMEN = ("Mr.", "Mr.", "Mr"), ("Mrs.", "Mrs.", "Ms.", "Miss")
+MOST_OF_A_PAIR = 20
 
 
 def titled(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
-    """Pairs with a title and a family name where a first name was, on both sides."""
-    for pair in generator.sample(pairs, len(pairs)):
-        english, german = (pair.target, pair.source) if german_source else (pair.source, pair.target)
-        if made := _man(english, german, generator) or _woman(english, german, generator):
-            yield Pair(*(reversed(made) if german_source else made))
+    """Pairs with a title and a family name where a first name was, one kind of place after the other."""
+    kinds: tuple[Callable[[str, str, random.Random], Both | None], ...] = (_acting, _object, _woman, _greeted)
+    sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
+    fitting = [[both for both in sides if kind(*both, generator)] for kind in kinds]
+    shuffled = [generator.sample(them * MOST_OF_A_PAIR, len(them) * MOST_OF_A_PAIR) for them in fitting]
+    for place in range(max(map(len, shuffled))):
+        for kind, them in zip(kinds, shuffled, strict=True):
+            if place < len(them) and (made := kind(*them[place], generator)):
+                yield Pair(*(reversed(made) if german_source else made))
 
 
-def _man(english: str, german: str, generator: random.Random) -> Both | None:
-    """The pair with a Mr. in it, if its only Tom is one that German surely calls Herr, or surely Herrn."""
-    if [len(re.findall(r"\bTom", side)) for side in (english, german)] != [1, 1] or re.search(r"Tom['’-]", english):
+def _acting(english: str, german: str, generator: random.Random) -> Both | None:
+    """Mr. Smith, who is the subject of a sentence that begins with him."""
+    if _only_tom(english, german) and FIRST.match(english) and FIRST.match(german):
+        return _renamed(*_places(TOM, english, german), MEN, "Herr", generator)
+    return None
+
+
+def _object(english: str, german: str, generator: random.Random) -> Both | None:
+    """Mr. Smith, who is something else than the subject: Herrn Smith."""
+    if not _only_tom(english, german):
         return None
-    name = _family(generator)
-    written = english.replace("Tom", f"{generator.choice(('Mr. ', 'Mr. ', 'Mr '))}{name}")
-    if FIRST.match(english) and FIRST.match(german):
-        return written, german.replace("Tom", f"Herr {name}")
-    if ADDRESSED.search(english) and ADDRESSED.search(german) and not FAMILIAR.search(german):
-        return written, german.replace("Tom", f"Herr {name}")
-    if AFTER.search(german):
-        return written, AFTER.sub(rf"\1 Herrn {name}", german)
+    if AFTER.search(german) or (OF_A_PRONOUN.match(german) and not NOT_OBJECTS.search(german)):
+        return _renamed(*_places(TOM, english, german), MEN, "Herrn", generator)
     return None
 
 
 def _woman(english: str, german: str, generator: random.Random) -> Both | None:
-    """The pair with a Mrs. in it: Frau is the same in all cases. Whom one calls so, one does not say du to."""
-    if [len(one.findall(side)) for one, side in zip(WOMAN, (german, english), strict=True)] != [1, 1]:
+    """Mrs. Smith: Frau is the same in all cases. Whom one calls so, one does not say du to."""
+    if [len(WOMAN.findall(side)) for side in (english, german)] != [1, 1] or FAMILIAR.search(german):
         return None
-    if FAMILIAR.search(german):
+    if re.search(r"\b(Mary|Marias?)['’-]|Marias\b", f"{english} {german}"):
         return None
-    name = _family(generator)
-    return WOMAN[1].sub(generator.choice(WOMEN) + name, english), WOMAN[0].sub(f"Frau {name}", german)
+    return _renamed(*_places(WOMAN, english, german), WOMEN, "Frau", generator)
 
 
-def _family(generator: random.Random) -> str:
-    return made_up(generator) if generator.random() < MADE_UP else generator.choice(FAMILIES)
+def _greeted(english: str, german: str, generator: random.Random) -> Both | None:
+    """A man or a woman who is spoken to, though not with du."""
+    titles, title = generator.choice(((MEN, "Herr"), (WOMEN, "Frau")))
+    if GREETING.match(german) and re.fullmatch(r"[\w ]+[.!?]", english):
+        english, german = (f"{side[:-1]}, Tom{side[-1]}" for side in (english, german))
+    elif not (ADDRESSED.search(english) and ADDRESSED.search(german) and NOT_AN_ORDER.match(german)):
+        return None
+    if FAMILIAR.search(german) or not _only_tom(english, german):
+        return None
+    return _renamed(*_places(TOM, english, german), titles, title, generator)
+
+
+def _only_tom(english: str, german: str) -> bool:
+    """Whether both sides have one Tom, alone and with nothing of his."""
+    alone = [len(re.findall(r"\bTom", side)) for side in (english, german)] == [1, 1]
+    return alone and not re.search(r"\bTom(s|['’-]| (and|or)\b)", english)
+
+
+def _renamed(english: str, german: str, titles: Sequence[str], title: str, generator: random.Random) -> Both:
+    """Somebody with a title where the two sides have a place for one."""
+    name = made_up(generator) if generator.random() < MADE_UP else generator.choice(FAMILIES)
+    return english.format(f"{generator.choice(titles)} {name}"), german.format(f"{title} {name}")
+
+
+def _places(pattern: re.Pattern[str], *sides: str) -> Iterator[str]:
+    """The sides with a place for another name where they have one."""
+    return (pattern.sub("{}", re.sub(r"[{}]", "", side)) for side in sides)
