@@ -1,7 +1,7 @@
 """Word alignment, German to English: attention as it is, taught, agreed upon and covered, and eflomal beside them.
 
     python benchmarks/alignment.py --data DIR --corpus europarl.en-de.tsv.gz --corpus tatoeba.en-de.tsv.gz
-        [--arms NAME,…] [--pairs 120000] [--minutes 20] [--threads 2]
+        [--arms NAME,…] [--pairs 120000] [--minutes 20] [--threads 1]
 
 DIR holds `test.de`, `test.en` and `test.de-en.gold`: lower-cased, tokenised sentences with links made by hand. A corpus
 is a TSV file, English first, and there may be several. Of all their pairs together that are neither empty nor long
@@ -13,7 +13,9 @@ test.
 Results go to `benchmarks/results/alignment.json`, arm by arm, each with the command that makes it again. Arms that are
 recorded with the same settings are left out, so that a run that was broken off goes on, and `--again` runs them too.
 An arm that fails is recorded with its reason, the others go on, and the exit code is 1. It takes about `--minutes` for
-each arm, those that train two models included, and eflomal some minutes more: with the defaults nearly five hours.
+each arm, those that train two models included, and eflomal some minutes more: with the defaults nearly five hours. On
+two processors two runs side by side, with other `--arms` and another `--runs`, do it in half the time; both fill one
+record.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=120_000, help="of all corpora together, evenly taken")
     parser.add_argument("--minutes", type=float, default=20.0, help="of training, each arm")
     parser.add_argument("--updates", type=int, help="end after so many updates instead")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="run arms that are recorded too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every arm; repeatable")
     parser.add_argument("--runs", type=Path, default=Path("runs/alignment"), help="where text and models go")

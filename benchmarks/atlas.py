@@ -1,6 +1,6 @@
 """The atlas of attention: every mechanism trained beside its twin without it, and the pages that tell of them.
 
-    python benchmarks/atlas.py --data DIR [--only NAME,…] [--minutes 5] [--pairs 20000] [--threads 2] [--again]
+    python benchmarks/atlas.py --data DIR [--only NAME,…] [--minutes 5] [--pairs 20000] [--threads 1] [--again]
     python benchmarks/atlas.py --pages [--check]
     python benchmarks/atlas.py --inflection RUNS
 
@@ -12,8 +12,9 @@ go to `benchmarks/results/atlas.json` as soon as it is done, with the command th
 off goes on; `--again` trains them too. An arm that fails is recorded with its reason, the others go on, and the exit
 code is 1. At the end, and with `--pages` alone, `docs/attention` is written anew; `--check` only compares.
 
-`--list` names the arms, and what is left to do. With the defaults an arm takes about six minutes on two cores, five of
-them to train. `--inflection` draws the heat-maps of the models that `benchmarks/inflection.py` left in RUNS.
+`--list` names the arms, and what is left to do. With the defaults an arm takes about six minutes, five of them to train.
+On two processors two runs side by side, with other `--only` and another `--runs`, do it in half the time; both fill one
+record. `--inflection` draws the heat-maps of the models that `benchmarks/inflection.py` left in RUNS.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--updates", type=int, help="end after so many updates instead")
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--held-out", type=int, default=1_000, help="pairs to validate on, and as many to test on")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="train arms that are recorded too")
     parser.add_argument("--runs", type=Path, default=Path("runs/atlas"), help="where text and models go")
     parser.add_argument("--results", type=Path, default=RESULTS)

@@ -1,6 +1,6 @@
 """Copying, English to German: names, numbers and unseen words that must be copied, and whether they are.
 
-    python benchmarks/copying.py --data DIR [--arms NAME,…] [--pairs 20000] [--minutes 5] [--threads 2] [--again]
+    python benchmarks/copying.py --data DIR [--arms NAME,…] [--pairs 20000] [--minutes 5] [--threads 1] [--again]
     python benchmarks/copying.py --tables
 
 DIR holds `tatoeba/train.en-de.tsv.gz`, `tatoeba/test-a.en-de.tsv.gz` and `europarl/ep.en-de.test.tsv.gz`. Every arm is
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--held-out", type=int, default=1_000, help="pairs of Tatoeba to validate on")
     parser.add_argument("--tested", type=int, default=5_000, help="most pairs of each test")
     parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="train arms that are recorded too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every arm; repeatable")
     parser.add_argument("--runs", type=Path, default=Path("runs/copying"), help="where text and models go")

@@ -1,6 +1,6 @@
 """Dropping and repeating: kinds of coverage on Europarl's long sentences, through the command line.
 
-    python benchmarks/repeating.py --data DIR [--arms bahdanau,coverage_sum] [--minutes 5] [--pairs 60000] [--threads 2]
+    python benchmarks/repeating.py --data DIR [--arms bahdanau,coverage_sum] [--minutes 5] [--pairs 60000] [--threads 1]
 
 DIR holds `ep.en-de.train.tsv.gz`, `ep.en-de.dev.tsv.gz` and `ep.en-de.test.tsv.gz`, English first. Attention that does
 not know what it has looked at says some things twice and leaves others out, the more so the longer a sentence is.
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--updates", type=int, help="end after so many updates instead")
     parser.add_argument("--pairs", type=int, default=60_000)
     parser.add_argument("--each", type=int, default=200, help="sentences of each length to test on")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every arm; repeatable")
     parser.add_argument("--runs", type=Path, default=Path("runs/repeating"), help="where text and models go")
     parser.add_argument("--results", type=Path, default=RESULTS / "repeating.json")

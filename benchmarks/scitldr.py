@@ -1,6 +1,6 @@
 """SciTLDR: summaries of one sentence from abstracts of papers, copied and not, through the command line.
 
-    python benchmarks/scitldr.py --data DIR [--arms NAME,…] [--minutes 20] [--threads 2] [--again]
+    python benchmarks/scitldr.py --data DIR [--arms NAME,…] [--minutes 20] [--threads 1] [--again]
     python benchmarks/scitldr.py --tables
 
 DIR holds `train.jsonl.gz`, `dev.jsonl.gz` and `test.jsonl.gz` of SciTLDR-A (Cachola et al. 2020): `source`, an abstract
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=20.0, help="of training, each arm")
     parser.add_argument("--updates", type=int, help="end after so many updates instead")
     parser.add_argument("--tested", type=int, help="only the first papers of the test")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true", help="train arms that are recorded too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every arm; repeatable")
     parser.add_argument("--runs", type=Path, default=Path("runs/scitldr"), help="where text and models go")

@@ -116,7 +116,9 @@ def _trained(page: Page, arm: str, twin: str, record: Mapping[str, Any]) -> list
         text += f"; {found['sentences']:,} held-out sentences, beam 5 (`{found['bleu']['signature']}`)"
     text += ". With one seed a small difference may be luck. " + " ".join(ABOUT[key] for key in keys if key in ABOUT)
     if "sharpness" in keys and found["config"]["model"]["recipe"] == "transformer":
-        text += " Of a Transformer it is the mean of the heads of the layer before the last that is looked at."
+        text += " Of a Transformer it is the mean of the heads of the layer before the last that is looked at"
+        head = found["config"].get("alignment", {}).get("head")
+        text += "." if head is None else f"; with it, head {head} of that layer alone."
     made = f"[The record](../../benchmarks/results/{RECORD}), made again by {again}."
     return [paragraph(f"{text} {made}"), table(["arm", *(HEADS[key] for key in keys)], cells, len(keys))]
 

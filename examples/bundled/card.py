@@ -10,7 +10,7 @@ from sightline.config import AlignmentConfig, RunConfig
 
 NAMES = {"en": "English", "de": "German"}
 ATTRIBUTION = "Sentences from tatoeba.org, CC BY 2.0 FR, by way of manythings.org/anki."
-ROUNDS = "The rounds before the last"
+ROUNDS = "Earlier rounds"
 TRAINED = "trained on a CPU for"
 BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
@@ -42,10 +42,15 @@ def told_course(text: str) -> str:
     return found[1]
 
 
-def told_rounds(text: str) -> str:
-    """What the next card says of the rounds that a card is of: how much they learnt, and how much of the test."""
+def told_rounds(text: str, counted: bool = False) -> str:
+    """What the next card says of the rounds that a card is of: how much they learnt, and how much of the test they met.
+
+    Nothing of the last of them where its text is counted with the next one's.
+    """
     if carried := re.search(rf"{ROUNDS}[^\n]*", text):
         return carried[0]
+    if counted:
+        return ""
     pairs = re.search(r"^([\d,]+) pairs of everyday", text, re.MULTILINE)
     assert pairs, "a card that was written here tells it"
     found = re.search(r"([\d,]+) have a side .* without them it has ([^\n]*)\.", text)
@@ -53,7 +58,7 @@ def told_rounds(text: str) -> str:
         return f"{ROUNDS} learnt from {pairs[1]} pairs."
     return (
         f"{ROUNDS} learnt from {pairs[1]} pairs; {found[1]} of the test's have a side that is, but for case and "
-        "punctuation, among these, mostly among what a model wrote, and without them the model of those rounds had "
+        "punctuation, among these, mostly among what a model wrote, and without them their model had "
         f"{found[2]}."
     )
 

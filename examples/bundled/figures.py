@@ -35,6 +35,12 @@ MEASURED = re.compile(
 )
 CURRENCIES = (("$", "Dollar", "$"), ("€", "Euro", "€"), ("£", "Pfund", "£"))
 MOST_OF_A_PAIR = 40
+COUNTED = {
+    "en": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety",
+    "de": "eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn "
+    "achtzehn neunzehn zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+}
 Both = tuple[str, str]
 Rewritten = Both | None
 
@@ -44,6 +50,7 @@ def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: boo
     kinds: tuple[Callable[[str, str, random.Random], Rewritten], ...] = (
         _number,
         _time,
+        _half,  # twice: each hour of the afternoon is to be learnt by itself
         _half,
         _price,
         _date,
@@ -59,6 +66,19 @@ def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: boo
             made = kind(*those.pop(), generator) if those else None
             if made:
                 yield Pair(made[1], made[0]) if german_source else Pair(*made)
+
+
+def counted(generator: random.Random, german_source: bool) -> Iterator[Pair]:
+    """Two to five numerals, one after the other or any, in small letters or as a sentence, without end."""
+    sides = [COUNTED[language].split() for language in (("de", "en") if german_source else ("en", "de"))]
+    between = (" ", " ", ", "), ("", "", "", ".", "!")
+    while True:
+        many = generator.randint(2, 5)
+        begin = generator.randrange(len(sides[0]) - many)
+        numbers = range(begin, begin + many) if generator.random() < 0.5 else generator.choices(range(12), k=many)
+        comma, end, capital = generator.choice(between[0]), generator.choice(between[1]), generator.random() < 0.3
+        texts = [comma.join(words[number] for number in numbers) + end for words in sides]
+        yield Pair(*(text[0].upper() + text[1:] if capital else text for text in texts))
 
 
 def _number(english: str, german: str, generator: random.Random) -> Rewritten:

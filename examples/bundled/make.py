@@ -261,8 +261,8 @@ def put_into_package(job: Job) -> None:
     save_config(partial, config.model_copy(update={"data": data}))
     facts = {
         "course": _course(job),
-        # Where their text is named, it is among what was counted.
-        "rounds": told_rounds(_card_before(job)) if job.begin and not job.earlier else "",
+        # The text of the round before is among what was counted, where it is named.
+        "rounds": told_rounds(_card_before(job), job.earlier != ()) if job.begin else "",
         "head": named_head(config.alignment),
         "export": (partial / CARD).read_text(encoding="utf-8"),
         **json.loads(job.file("scores.json").read_text()),

@@ -85,7 +85,7 @@ WHOLE_NAME, MADE_UP = 0.3, 0.2
 def renamed(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
     """Pairs with other people in them, where both sides name them equally often."""
     for both in _both_sides(generator.sample(pairs, len(pairs)), german_source):
-        made = _exchanged(both, PEOPLE, generator)
+        made = exchanged(both, PEOPLE, generator)
         if made != both:
             yield _pair(made, german_source)
 
@@ -98,10 +98,10 @@ def elsewhere(pairs: Sequence[Pair], generator: random.Random, german_source: bo
         for both in _both_sides(pairs, german_source)
         if any(english in both[0] and german in both[1] for english, german in KNOWN_TOWNS)
     ]
-    fitting = [both for both in fitting if _exchanged(both, KNOWN_TOWNS, generator) != both]
+    fitting = [both for both in fitting if exchanged(both, KNOWN_TOWNS, generator) != both]
     while fitting:
-        moved = _exchanged(generator.choice(fitting), KNOWN_TOWNS, generator)
-        yield _pair(_exchanged(moved, PEOPLE, generator), german_source)
+        moved = exchanged(generator.choice(fitting), KNOWN_TOWNS, generator)
+        yield _pair(exchanged(moved, PEOPLE, generator), german_source)
 
 
 def _both_sides(pairs: Sequence[Pair], german_source: bool) -> list[Both]:
@@ -112,7 +112,8 @@ def _pair(both: Both, german_source: bool) -> Pair:
     return Pair(both[1], both[0]) if german_source else Pair(*both)
 
 
-def _exchanged(both: Both, names: Sequence[Both], generator: random.Random) -> Both:
+def exchanged(both: Both, names: Sequence[Both], generator: random.Random) -> Both:
+    """Both sides with others in the place of those of some names that both name equally often."""
     english, german = both
     for known in names:
         found = [

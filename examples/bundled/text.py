@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from examples.bundled.figures import numbered
+from examples.bundled.figures import counted, numbered
 from examples.bundled.names import elsewhere, renamed
 from examples.bundled.titles import titled
 from examples.bundled.words import WORD, word_pairs
@@ -45,7 +45,8 @@ SHARES = {
     "other names": 0.08,
     "other towns": 0.03,
     "titles": 0.06,
-    "other figures": 0.06,
+    "other figures": 0.08,
+    "counting": 0.005,
     "already translated": 0.015,
 }
 
@@ -104,6 +105,7 @@ def augmented(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
         "one sentence of several": partial(_parts, languages=("de", "en") if german_source else ("en", "de")),
         "titles": partial(titled, german_source=german_source),
         "other figures": partial(numbered, german_source=german_source),
+        "counting": lambda _, generator: counted(generator, german_source),
     }
     for kind, share in SHARES.items():
         made = makers[kind](pairs, generator)

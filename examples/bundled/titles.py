@@ -2,7 +2,8 @@
 
 German says Herr of one who acts and Herrn of one something happens to. Only where it is certain which of them a Tom is
 does one take his place: at the beginning of a sentence that both sides begin with him, after a preposition, and in a
-clause whose subject is a pronoun. Who is greeted may be a woman as well.
+clause whose subject is a pronoun. Who is greeted may be a woman as well. Somebody's wife stays what she is, with other
+first names around her, so that not every Frau is a Mrs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from examples.bundled.names import FAMILIES, MADE_UP, Both, made_up
+from examples.bundled.names import FAMILIES, MADE_UP, PEOPLE, Both, exchanged, made_up
 from sightline.data import Pair
 
 FIRST = re.compile(r"Tom (?!and\b|und\b|or\b|oder\b)")
@@ -20,10 +21,13 @@ NOT_OBJECTS = re.compile(r"[,;]|\b(und|oder|als|wie|statt|außer)\b")
 OF_A_PRONOUN = re.compile(r"(Ich|Wir|Er) (?!bin|sind|ist|war|werde|w[iu]rd|heiß|blieb|bleib).*\bTom\b(?!['’-])")
 ADDRESSED = re.compile(r", Tom(?=[.!?]$)")
 WORDS_OF_GREETING = (
-    r"Hallo|Hi|Guten? \w+|Auf Wiedersehen|(Vielen )?Danke?|Danke \w+|Willkommen|Entschuldig\w+( Sie)?|Frohe \w+"
+    r"Hallo|Hi|Guten? (?:Tag|Morgen|Abend|Nacht|Nachmittag)|Auf Wiedersehen|(?:Vielen )?Danke?|Danke \w+|Willkommen|"
+    r"Entschuldig\w+(?: Sie)?|Frohe \w+"
 )
 GREETING = re.compile(rf"({WORDS_OF_GREETING}|Ja|Nein)(?=[.!?]$)")
 NOT_AN_ORDER = re.compile(rf"({WORDS_OF_GREETING}|Ja|Nein|Was|W[io]e?|Das|Es|Ich|Wir|Ist|Stimmt)\b")
+COUPLE = re.compile(r"\bTom (?:and|und) (?:Mary|Maria)\b(?!s|['’-])")
+WIFE = re.compile(r"\bTom['’]?s (?:wife|Frau)\b")
 TOM, WOMAN = re.compile(r"\bTom\b"), re.compile(r"\b(Maria|Mary)\b")
 FAMILIAR = re.compile(r"(?i)\b(du|dich|dir|deine?[mnrs]?|ihr|euch|eure?[mnrs]?|bist|hast|kannst|willst|warst)\b")
 MEN, WOMEN = ("Mr.", "Mr.", "Mr"), ("Mrs.", "Mrs.", "Ms.", "Miss")
@@ -32,7 +36,14 @@ MOST_OF_A_PAIR = 20
 
 def titled(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
     """Pairs with a title and a family name where a first name was, one kind of place after the other."""
-    kinds: tuple[Callable[[str, str, random.Random], Both | None], ...] = (_acting, _object, _woman, _greeted)
+    kinds: tuple[Callable[[str, str, random.Random], Both | None], ...] = (
+        _acting,
+        _object,
+        _woman,
+        _couple,
+        _greeted,
+        _wife,
+    )
     sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
     fitting = [[both for both in sides if kind(*both, generator)] for kind in kinds]
     shuffled = [generator.sample(them * MOST_OF_A_PAIR, len(them) * MOST_OF_A_PAIR) for them in fitting]
@@ -62,9 +73,25 @@ def _woman(english: str, german: str, generator: random.Random) -> Both | None:
     """Mrs. Smith: Frau is the same in all cases. Whom one calls so, one does not say du to."""
     if [len(WOMAN.findall(side)) for side in (english, german)] != [1, 1] or FAMILIAR.search(german):
         return None
-    if re.search(r"\b(Mary|Marias?)['’-]|Marias\b", f"{english} {german}"):
+    if re.search(r"\b(Mary|Marias?)['’-]|Marias\b", f"{english} {german}") or COUPLE.search(german):
         return None
     return _renamed(*_places(WOMAN, english, german), WOMEN, "Frau", generator)
+
+
+def _couple(english: str, german: str, generator: random.Random) -> Both | None:
+    """Mr. and Mrs. Smith, where it is certain that they act or that they do not."""
+    if [len(COUPLE.findall(side)) for side in (english, german)] != [1, 1] or FAMILIAR.search(german):
+        return None
+    first, after = COUPLE.match(english) and COUPLE.match(german), AFTER.search(german)
+    if not first and not after:
+        return None
+    title = "Herr und Frau" if first else "Herrn und Frau"
+    return _renamed(*_places(COUPLE, english, german), ("Mr. and Mrs.", "Mr and Mrs"), title, generator)
+
+
+def _wife(english: str, german: str, generator: random.Random) -> Both | None:
+    """Somebody's wife, who has no title."""
+    return exchanged((english, german), PEOPLE, generator) if WIFE.search(english) and WIFE.search(german) else None
 
 
 def _greeted(english: str, german: str, generator: random.Random) -> Both | None:
