@@ -12,8 +12,8 @@ go to `benchmarks/results/atlas.json` as soon as it is done, with the command th
 off goes on; `--again` trains them too. An arm that fails is recorded with its reason, the others go on, and the exit
 code is 1. At the end, and with `--pages` alone, `docs/attention` is written anew; `--check` only compares.
 
-`--list` names the arms, and what is left to do. With the defaults an arm takes about six minutes, five of them to train.
-On two processors two runs side by side, with other `--only` and another `--runs`, do it in half the time; both fill one
+`--list` names the arms, and what is left to do. With the defaults an arm takes about six minutes, five to train. On
+two processors two runs side by side, with other `--only` and another `--runs`, do it in half the time; both fill one
 record. `--inflection` draws the heat-maps of the models that `benchmarks/inflection.py` left in RUNS.
 """
 
