@@ -16,12 +16,21 @@ BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
-    "telephone numbers, and now and then large numbers, prices and dates: it may write others that look as right",
-    "titles before names (Mr. Smith, Frau Schmidt), rare names and rare words, which it may garble",
-    "wishes that its text does not have (Prost!, Alles Gute zum Geburtstag!, Bye!)",
+    "figures, now and then: it may write other numbers, prices, dates and times that look as right",
+    "rare names and rare words, which it may garble",
     "sentences with addresses in them, which are translated around these, and other languages",
     "knowing when it does not know: it always answers, and fluently",
 )
+OWN = {
+    "en-de": (
+        "wishes and the like that its text has once or never (Bye!, Happy New Year!, You're welcome.)",
+        "whether a title is a subject or an object (Herr Smith, Herrn Smith), where the sentence is not a simple one",
+    ),
+    "de-en": (
+        "wishes and the like that its text has once or never (Prost!, Guten Appetit!, Alles Gute zum Geburtstag!)",
+        "how letters begin (Sehr geehrte Frau Müller), and several titles of one (Herr Dr. Müller)",
+    ),
+}
 
 
 def named_head(alignment: AlignmentConfig) -> str:
@@ -104,7 +113,7 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         "",
         "## What it is bad at",
         "",
-        *(f"- {line}" for line in BAD_AT),
+        *(f"- {line}" for line in (*BAD_AT, *OWN[direction])),
         "",
         "## Export",
         "",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from sightline.data import Pair
 
@@ -33,8 +34,10 @@ TELEPHONE = re.compile(r"(?<![\w.,:-])\d{3,}(?:-\d{3,})+\b")
 MEASURED = re.compile(
     r"(?i)\s*(%|percent|prozent|meter|metre|kilo|mile|meile|feet|fuß|pound|degree|grad|yen|dollar|euro)"
 )
+WHOLE_HOUR = 0.2  # of times with their half of the day
 CURRENCIES = (("$", "Dollar", "$"), ("€", "Euro", "€"), ("£", "Pfund", "£"))
-MOST_OF_A_PAIR = 40
+MOST_OF_A_PAIR, MOST_OF_A_NUMBER = 40, 400
+"""Times that one pair serves; the corpus has two telephone numbers."""
 COUNTED = {
     "en": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety",
@@ -49,7 +52,8 @@ def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: boo
     """Pairs whose figures are others, one kind of figure after the other; none comes from a pair too often."""
     kinds: tuple[Callable[[str, str, random.Random], Rewritten], ...] = (
         _number,
-        _time,
+        # Of a German 21:15 the English is 9:15 p.m. alone.
+        partial(_time, latest=12) if german_source else _time,
         _half,  # twice: each hour of the afternoon is to be learnt by itself
         _half,
         _price,
@@ -58,7 +62,11 @@ def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: boo
     )
     sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
     with_figures = [both for both in sides if any(character.isdigit() for character in both[0])]
-    fitting = [[both for both in with_figures if kind(*both, generator)] * MOST_OF_A_PAIR for kind in kinds]
+    fitting = [
+        [both for both in with_figures if kind(*both, generator)]
+        * (MOST_OF_A_NUMBER if kind is _telephone else MOST_OF_A_PAIR)
+        for kind in kinds
+    ]
     for those in fitting:
         generator.shuffle(those)
     while any(fitting):
@@ -107,12 +115,12 @@ def written(value: float, places: int = 0) -> tuple[str, str]:
     return english, english.translate(str.maketrans(",.", ".,"))
 
 
-def _time(english: str, german: str, generator: random.Random) -> Rewritten:
+def _time(english: str, german: str, generator: random.Random, latest: int = 23) -> Rewritten:
     found = [TIME.findall(side) for side in (english, german)]
     if len(found[0]) != 1 or len(found[1]) != 1 or found[0][0].replace(".", ":") != found[1][0].replace(".", ":"):
         return None
     half = HALF_OF_A_DAY.search(english) or generator.random() < 0.6
-    hour = generator.randint(1, 12) if half else generator.randint(0, 23)
+    hour = generator.randint(1, 12) if half else generator.randint(0, latest)
     new = f"{hour}:{generator.randrange(0, 60, generator.choice([1, 5, 15])):02}"
     return TIME.sub(new, english), TIME.sub(new, german)
 
@@ -131,6 +139,8 @@ def _halved(generator: random.Random) -> Both:
     hour, minute = generator.randint(0, 23), generator.randrange(0, 60, generator.choice([1, 5, 15, 30]))
     half = generator.choice((" {}m", " {}.m.", "{}m")).format("ap"[hour // 12])
     half = half.upper() if "." not in half and generator.random() < 0.4 else half
+    if generator.random() < WHOLE_HOUR:
+        return f"{hour % 12 or 12}{half}", f"{hour} Uhr"
     return f"{hour % 12 or 12}:{minute:02}{half}", f"{hour}:{minute:02} Uhr"
 
 

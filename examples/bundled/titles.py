@@ -1,9 +1,9 @@
 """People with titles, of whom the corpus has hardly any: Mr. Smith and Herr Schmidt in the place of Tom.
 
 German says Herr of one who acts and Herrn of one something happens to. Only where it is certain which of them a Tom is
-does one take his place: at the beginning of a sentence that both sides begin with him, after a preposition, and in a
-clause whose subject is a pronoun. Who is greeted may be a woman as well. Somebody's wife stays what she is, with other
-first names around her, so that not every Frau is a Mrs.
+does one take his place: at the beginning of a sentence that both sides begin with him, after is and was, after a
+preposition, and in a clause whose subject is a pronoun. Who is greeted may be a woman as well. Somebody's wife stays
+what she is, with other first names around her, so that not every Frau is a Mrs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from examples.bundled.names import FAMILIES, MADE_UP, PEOPLE, Both, exchanged, m
 from sightline.data import Pair
 
 FIRST = re.compile(r"Tom (?!and\b|und\b|or\b|oder\b)")
+BEING = re.compile(r"(?i)(?:\bis|\bwas|['’]s) Tom\b"), re.compile(r"(?i)\b(?:ist|war) Tom\b(?!.*\bzu [a-zß-ü]+[.?!])")
 AFTER = re.compile(r"\b(aus|bei|für|gegen|hinter|mit|nach|neben|ohne|über|um|von|vor|zu|an|auf) Tom\b(?!s|['’-])")
 NOT_OBJECTS = re.compile(r"[,;]|\b(und|oder|als|wie|statt|außer)\b")
 OF_A_PRONOUN = re.compile(r"(Ich|Wir|Er) (?!bin|sind|ist|war|werde|w[iu]rd|heiß|blieb|bleib).*\bTom\b(?!['’-])")
@@ -38,6 +39,7 @@ def titled(pairs: Sequence[Pair], generator: random.Random, german_source: bool)
     """Pairs with a title and a family name where a first name was, one kind of place after the other."""
     kinds: tuple[Callable[[str, str, random.Random], Both | None], ...] = (
         _acting,
+        _being,
         _object,
         _woman,
         _couple,
@@ -56,6 +58,13 @@ def titled(pairs: Sequence[Pair], generator: random.Random, german_source: bool)
 def _acting(english: str, german: str, generator: random.Random) -> Both | None:
     """Mr. Smith, who is the subject of a sentence that begins with him."""
     if _only_tom(english, german) and FIRST.match(english) and FIRST.match(german):
+        return _renamed(*_places(TOM, english, german), MEN, "Herr", generator)
+    return None
+
+
+def _being(english: str, german: str, generator: random.Random) -> Both | None:
+    """Mr. Smith, who is or was something, or somewhere."""
+    if _only_tom(english, german) and BEING[0].search(english) and BEING[1].search(german):
         return _renamed(*_places(TOM, english, german), MEN, "Herr", generator)
     return None
 
