@@ -5,7 +5,9 @@
 DATA holds `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German: every other sentence of the Tatoeba Challenge's
 test of 2020-07-28. Each model translates one side of it into the other, greedily and with its own beam, text in, text
 out; with the PyTorch engine its beam once. The seconds to a first translation are those of a process from its start to
-its end, with the files in the system's memory already. Results go to `benchmarks/results/bundled_models.json`.
+its end, with the files in the system's memory already. `times` counts how many times of the day come out right, each
+quarter of an hour in two sentences: English with am and pm, German of 24 hours. Results go to
+`benchmarks/results/bundled_models.json`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -32,6 +35,38 @@ from sightline.translator import Translator, load
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "bundled_models.json"
 FIRST = {"en-de": "Where is the station?", "de-en": "Wo ist der Bahnhof?"}
+
+
+TIMED = {
+    "en-de": ("The meeting is at {}.", "He came home at {}."),
+    "de-en": ("Die Besprechung ist um {} Uhr.", "Er kam um {} Uhr nach Hause."),
+}
+
+
+def told_times(translator: Translator, name: str) -> dict[str, int]:
+    """How many times of the day are asked, and how many are right."""
+    asked = [(hour, minute, line) for hour in range(24) for minute in (0, 15, 30, 45) for line in TIMED[name]]
+    into_german = name == "en-de"
+    texts = [
+        line.format(of_halves(hour, minute) if into_german else f"{hour}:{minute:02}") for hour, minute, line in asked
+    ]
+    found = [one.text for one in translator.translate(texts, align=False, token_scores=False)]
+    right = sum(tells(text, hour, minute) for text, (hour, minute, _) in zip(found, asked, strict=True))
+    return {"asked": len(asked), "right": right}
+
+
+def of_halves(hour: int, minute: int) -> str:
+    """A time as English writes it."""
+    return f"{hour % 12 or 12}:{minute:02} {'am' if hour < 12 else 'pm'}"
+
+
+def tells(text: str, hour: int, minute: int) -> bool:
+    """Whether a text has that time of the day and no other, of 24 hours or with its half."""
+    half = "p" if hour >= 12 else "a"
+    times = [rf"0?{hour}[:.]{minute:02}(?! ?[ap]\.?m)", rf"{hour % 12 or 12}[:.]{minute:02} ?{half}\.?m"]
+    times += [rf"{hour} Uhr", rf"{hour % 12 or 12} ?{half}\.?m"] if minute == 0 else []
+    pattern = rf"(?<![\d:.])(?:{'|'.join(times)})(?!\d)"
+    return bool(re.search(pattern, text, re.IGNORECASE)) and len(re.findall(r"\d[\d:.]*\d|\d", text)) == 1
 
 
 def translated(translator: Translator, pairs: Sequence[Pair], beam: int) -> dict[str, Any]:
@@ -64,9 +99,11 @@ def measured(name: str, folder: Path, pairs: Sequence[Pair], rounds: int) -> dic
         "beam": translated(fast, pairs, beam),
         "pytorch": translated(slow, pairs, beam),
     }
+    passes["times"] = told_times(fast, name)
     _, *seconds = (round(first_translation(name), 3) for _ in range(rounds + 1))
     size = sum(path.stat().st_size for path in folder.iterdir())
-    say(f"{name}: BLEU {passes['beam']['BLEU']['value']}, chrF {passes['beam']['chrF']['value']}, {seconds} s")
+    say(f"{name}: {passes['times']['right']} times right, first translation {statistics.median(seconds)} s")
+    say(f"{name}: BLEU {passes['beam']['BLEU']['value']}, chrF {passes['beam']['chrF']['value']}")
     return {"bytes": size, "first_translation": {"median": statistics.median(seconds), "seconds": seconds}, **passes}
 
 

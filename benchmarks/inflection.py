@@ -139,7 +139,7 @@ def run_all(chosen: Sequence[tuple[str, int]], options: argparse.Namespace) -> i
         measure,
         told,
         (options.runs, options.data),
-        (options.minutes or 6) + 0.5,  # half a minute to measure
+        (options.minutes or options.updates / 500) + 0.5,  # half a minute to measure
         options.again,
         read=read_runs,
         write=record_run,

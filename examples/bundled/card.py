@@ -11,12 +11,14 @@ from sightline.config import AlignmentConfig, RunConfig
 NAMES = {"en": "English", "de": "German"}
 ATTRIBUTION = "Sentences from tatoeba.org, CC BY 2.0 FR, by way of manythings.org/anki."
 ROUNDS = "Earlier rounds"
+UNCOUNTED = "The rounds since then are not counted."
 TRAINED = "trained on a CPU for"
 BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
-    "figures, now and then: it may write other numbers, prices, dates and times that look as right",
+    "figures: now and then it writes other numbers, prices, dates and times that look as right",
+    "women with professions, whom it may call teacher or doctor as if they were men",
     "rare names and rare words, which it may garble",
     "sentences with addresses in them, which are translated around these, and other languages",
     "knowing when it does not know: it always answers, and fluently",
@@ -57,7 +59,7 @@ def told_rounds(text: str, counted: bool = False) -> str:
     Nothing of the last of them where its text is counted with the next one's.
     """
     if carried := re.search(rf"{ROUNDS}[^\n]*", text):
-        return carried[0]
+        return carried[0] if counted or carried[0].endswith(UNCOUNTED) else f"{carried[0]} {UNCOUNTED}"
     if counted:
         return ""
     pairs = re.search(r"^([\d,]+) pairs of everyday", text, re.MULTILINE)
@@ -68,7 +70,7 @@ def told_rounds(text: str, counted: bool = False) -> str:
     return (
         f"{ROUNDS} learnt from {pairs[1]} pairs; {found[1]} of the test's have a side that is, but for case and "
         "punctuation, among these, mostly among what a model wrote, and without them their model had "
-        f"{found[2]}."
+        f"{found[2]}; this model was not measured without them."
     )
 
 
@@ -94,7 +96,8 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         f"- {model.encoder.layers} encoder and {model.decoder.layers} decoder layers, width {model.embedding}, "
         f"feed-forward {model.encoder.feedforward}, a joint vocabulary of {config.text.vocabulary:,}; int8",
         f"- {TRAINED} {facts['course']}; Sightline {__version__}",
-        f"- alignments are read from {facts['head']}, chosen by links that lexicons of both directions agree on",
+        f"- alignments are read from {facts['head']}, chosen by links that lexicons of both directions agree on "
+        f"(alignment error rate against these: {100 * facts['links']:.0f}%)",
         "",
         "## Data and licence",
         "",

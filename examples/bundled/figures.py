@@ -29,11 +29,12 @@ HOUR = re.compile(r"(?i)o['’]clock|\b[ap]\.?m\b")
 HALF_OF_A_DAY = re.compile(r"(?i)\b[ap]\.?m\b|morning|afternoon|evening|tonight|night")
 GERMAN_HALF = re.compile(r"(?i)mittag|morgen|abend|nacht")
 AT_A_TIME = re.compile(r"\b(at|by|until|before|after|around|about) \d{1,2}[:.]\d\d(?=[.!?])")
-UM_UHR = re.compile(r"\d{1,2}[:.]\d\d Uhr\b")
+UHR = re.compile(r"\d{1,2}[:.]\d\d Uhr\b")
 TELEPHONE = re.compile(r"(?<![\w.,:-])\d{3,}(?:-\d{3,})+\b")
 MEASURED = re.compile(
     r"(?i)\s*(%|percent|prozent|meter|metre|kilo|mile|meile|feet|fuß|pound|degree|grad|yen|dollar|euro)"
 )
+SHARE_OF_HALVES = 4  # times that of another kind
 WHOLE_HOUR = 0.2  # of times with their half of the day
 CURRENCIES = (("$", "Dollar", "$"), ("€", "Euro", "€"), ("£", "Pfund", "£"))
 MOST_OF_A_PAIR, MOST_OF_A_NUMBER = 40, 400
@@ -50,14 +51,14 @@ Rewritten = Both | None
 
 def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: bool) -> Iterator[Pair]:
     """Pairs whose figures are others, one kind of figure after the other; none comes from a pair too often."""
+    # Each of 24 hours has to be learnt by itself. Into English a time of 24 hours stays one, which is never wrong.
+    halves = () if german_source else (_half,) * SHARE_OF_HALVES
     kinds: tuple[Callable[[str, str, random.Random], Rewritten], ...] = (
         _number,
-        # Of a German 21:15 the English is 9:15 p.m. alone.
-        partial(_time, latest=12) if german_source else _time,
-        _half,  # twice: each hour of the afternoon is to be learnt by itself
-        _half,
+        _time,
+        *halves,
         _price,
-        _date,
+        partial(_date, halved=halves != ()),
         _telephone,
     )
     sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
@@ -82,7 +83,7 @@ def counted(generator: random.Random, german_source: bool) -> Iterator[Pair]:
     between = (" ", " ", ", "), ("", "", "", ".", "!")
     while True:
         many = generator.randint(2, 5)
-        begin = generator.randrange(len(sides[0]) - many)
+        begin = generator.randrange(len(sides[0]) - many + 1)
         numbers = range(begin, begin + many) if generator.random() < 0.5 else generator.choices(range(12), k=many)
         comma, end, capital = generator.choice(between[0]), generator.choice(between[1]), generator.random() < 0.3
         texts = [comma.join(words[number] for number in numbers) + end for words in sides]
@@ -115,23 +116,23 @@ def written(value: float, places: int = 0) -> tuple[str, str]:
     return english, english.translate(str.maketrans(",.", ".,"))
 
 
-def _time(english: str, german: str, generator: random.Random, latest: int = 23) -> Rewritten:
+def _time(english: str, german: str, generator: random.Random) -> Rewritten:
     found = [TIME.findall(side) for side in (english, german)]
     if len(found[0]) != 1 or len(found[1]) != 1 or found[0][0].replace(".", ":") != found[1][0].replace(".", ":"):
         return None
     half = HALF_OF_A_DAY.search(english) or generator.random() < 0.6
-    hour = generator.randint(1, 12) if half else generator.randint(0, latest)
+    hour = generator.randint(1, 12) if half else generator.randint(0, 23)
     new = f"{hour}:{generator.randrange(0, 60, generator.choice([1, 5, 15])):02}"
     return TIME.sub(new, english), TIME.sub(new, german)
 
 
 def _half(english: str, german: str, generator: random.Random) -> Rewritten:
     """A time with its half of the day, which German tells by counting on to 24."""
-    if not _time(english, german, generator) or not AT_A_TIME.search(english) or not UM_UHR.search(german):
+    if not _time(english, german, generator) or not AT_A_TIME.search(english) or not UHR.search(german):
         return None
     if HALF_OF_A_DAY.search(english) or GERMAN_HALF.search(german):
         return None
-    return TIME.sub((new := _halved(generator))[0], english).replace("m..", "m."), UM_UHR.sub(new[1], german)
+    return TIME.sub((new := _halved(generator))[0], english).replace("m..", "m."), UHR.sub(new[1], german)
 
 
 def _halved(generator: random.Random) -> Both:
@@ -142,6 +143,12 @@ def _halved(generator: random.Random) -> Both:
     if generator.random() < WHOLE_HOUR:
         return f"{hour % 12 or 12}{half}", f"{hour} Uhr"
     return f"{hour % 12 or 12}:{minute:02}{half}", f"{hour}:{minute:02} Uhr"
+
+
+def _of_24_hours(generator: random.Random) -> Both:
+    """A time of the day that is alike in both."""
+    time = f"{generator.randint(0, 23)}:{generator.randrange(0, 60, 5):02}"
+    return time, f"{time} Uhr"
 
 
 def _telephone(english: str, german: str, generator: random.Random) -> Rewritten:
@@ -168,7 +175,7 @@ def _price(english: str, german: str, generator: random.Random) -> Rewritten:
     return PRICE.sub(lambda _: sign + new[0], english), GERMAN_PRICE.sub(lambda _: f"{new[1]} {german_word}", german)
 
 
-def _date(english: str, german: str, generator: random.Random) -> Rewritten:
+def _date(english: str, german: str, generator: random.Random, halved: bool = True) -> Rewritten:
     here, there = DATE.findall(english), GERMAN_DATE.findall(german)
     if len(here) != 1 or len(there) != 1 or here[0] != (_english_month(there[0][1]), there[0][0], there[0][2]):
         return None
@@ -182,7 +189,7 @@ def _date(english: str, german: str, generator: random.Random) -> Rewritten:
         f"{day}. {MONTHS[month]}" + (f" {year}" if year else ""),
     )
     if generator.random() < 0.2 and _on_a_day(english, german):
-        hour = _halved(generator)
+        hour = _halved(generator) if halved else _of_24_hours(generator)
         new = f"{new[0]} at {hour[0]}", f"{new[1]} um {hour[1]}"
     return DATE.sub(new[0], english).replace("m..", "m."), GERMAN_DATE.sub(new[1], german)
 

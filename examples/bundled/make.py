@@ -6,8 +6,9 @@
 
 DATA holds `tatoeba/train.en-de.tsv.gz` and `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German. One model
 learns both directions first, and translates its text anew; those that ship begin with its weights and go on with one
-direction each (Ding et al. 2021), with what it wrote as well. Every stage leaves its result in DIR and is passed over
-when that is there: after an interruption the same command goes on.
+direction each (Ding et al. 2021), with what it wrote as well. With `--begin FOLDER` models that are there go on, and
+with `--last` too for a short round of what is short; `README.md` tells the rounds of those that ship. Every stage
+leaves its result in DIR and is passed over when that is there: after an interruption the same command goes on.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ BOTH = "both"
 # line is its own translation, since only its language tells a model of both what to do with it.
 TOGETHER = {"data": {"filters": {"identical": True}}, "training": {"schedule": "inverse_sqrt"}}
 AFTERWARDS = {"training": {"learning_rate": 0.001, "warmup": 200}}
-# Only the end is validated, and so is the model: the validation part has nothing short, which this round is about.
+# Only the end is validated, and the model is that of the end: the validation part has nothing short, as this round has.
 LAST = {"training": {"learning_rate": 0.0003, "warmup": 50, "ema": 0.99, "validate_every": 100_000}}
 
 
@@ -264,6 +265,7 @@ def put_into_package(job: Job) -> None:
         # The text of the round before is among what was counted, where it is named.
         "rounds": told_rounds(_card_before(job), job.earlier != ()) if job.begin else "",
         "head": named_head(config.alignment),
+        "links": json.loads(job.file("head.json").read_text(encoding="utf-8"))["error_rate"],
         "export": (partial / CARD).read_text(encoding="utf-8"),
         **json.loads(job.file("scores.json").read_text()),
     }
@@ -322,7 +324,9 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
     parser.add_argument("--bundled", type=Path, default=BUNDLED, help="where the folder goes")
     parser.add_argument("--tolerance", type=float, default=0.5, help="most BLEU, and most chrF, that int8 may cost")
-    given = vars(parser.parse_args(arguments))
+    given = vars(options := parser.parse_args(arguments))
+    if options.last and not options.begin:
+        parser.error("--last goes on with models that are there: name their folder with --begin")
     return Job(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 

@@ -45,7 +45,7 @@ SHARES = {
     "other names": 0.08,
     "other towns": 0.03,
     "titles": 0.06,
-    "other figures": 0.08,
+    "other figures": 0.12,
     "counting": 0.005,
     "already translated": 0.015,
 }

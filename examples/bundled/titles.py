@@ -21,6 +21,13 @@ AFTER = re.compile(r"\b(aus|bei|für|gegen|hinter|mit|nach|neben|ohne|über|um|v
 NOT_OBJECTS = re.compile(r"[,;]|\b(und|oder|als|wie|statt|außer)\b")
 OF_A_PRONOUN = re.compile(r"(Ich|Wir|Er) (?!bin|sind|ist|war|werde|w[iu]rd|heiß|blieb|bleib).*\bTom\b(?!['’-])")
 ADDRESSED = re.compile(r", Tom(?=[.!?]$)")
+# Of whom something is so, without his doing: Tom gefällt es, Tom geht es gut.
+BEFALLEN = re.compile(
+    r"\b(gef(ä|ie)l\w*|[gt](eht|ing|ut|at) es|es (gut|besser|schlecht)|leid|egal|geraten|übel|schlecht|schwindlig|kalt|"
+    r"warm|(wurde|worden|wird)\b.*\b(gesagt|geholfen|gegeben|gestohlen|erlaubt|verboten|befohlen)|"
+    r"(fehlte?|gelang|gelingt|passte?|schmeckte?|reichte?|tat|scheint es|war es|ist es|fiel|fällt|blieb|bleibt)"
+    r" (es|das|der|die|eine?|keine?|nichts|etwas|seine?|auf))\b"
+)
 WORDS_OF_GREETING = (
     r"Hallo|Hi|Guten? (?:Tag|Morgen|Abend|Nacht|Nachmittag)|Auf Wiedersehen|(?:Vielen )?Danke?|Danke \w+|Willkommen|"
     r"Entschuldig\w+(?: Sie)?|Frohe \w+"
@@ -57,7 +64,7 @@ def titled(pairs: Sequence[Pair], generator: random.Random, german_source: bool)
 
 def _acting(english: str, german: str, generator: random.Random) -> Both | None:
     """Mr. Smith, who is the subject of a sentence that begins with him."""
-    if _only_tom(english, german) and FIRST.match(english) and FIRST.match(german):
+    if _only_tom(english, german) and FIRST.match(english) and FIRST.match(german) and not BEFALLEN.search(german):
         return _renamed(*_places(TOM, english, german), MEN, "Herr", generator)
     return None
 
