@@ -20,17 +20,16 @@ import sightline
 from examples.bundled import make, rewriting, text
 from examples.bundled.card import UNCOUNTED, told_rounds
 from examples.bundled.figures import (
-    COUNTED,
     MOST_OF_A_NUMBER,
     MOST_OF_A_PAIR,
     SHARE_OF_HALVES,
-    counted,
     numbered,
     written,
 )
 from examples.bundled.heads import agreed_links
 from examples.bundled.names import MEN, TOWNS, elsewhere, made_up, renamed
 from examples.bundled.pieces import digits_apart
+from examples.bundled.spoken import counted, numeral, phrases, told_times
 from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, last_text, plain
 from examples.bundled.titles import MOST_OF_A_PAIR as MOST_OF_A_PERSON
 from examples.bundled.titles import titled
@@ -94,6 +93,7 @@ def test_what_is_made_of_pairs() -> None:
         "few words",
         "other names",
         "titles",
+        "as typed",
     )  # of which this corpus has not so many
     counts = {kind: round(share * len(pairs)) for kind, share in SHARES.items() if kind not in made_of_few}
     assert len(found) == len(pairs) + sum(counts.values()) + 2 * len(word_pairs(pairs))
@@ -306,7 +306,8 @@ def test_into_english_a_time_of_24_hours_stays_one() -> None:
     for german, english in numbered(pairs, random.Random(1), german_source=True):
         if "at six" not in english:
             assert not re.search(r"\d ?[ap]\.?m", english, re.IGNORECASE)
-            assert re.findall(r"\d+:\d\d", english) == re.findall(r"\d+:\d\d", german)
+            assert {*re.findall(r"\d+:\d\d", german)} <= {*re.findall(r"\d+:\d\d", english)}
+            assert re.findall(r"\b(\d+)(?::| o'clock)", english) == re.findall(r"\b(\d+)(?::\d\d)? Uhr", german)
             later += bool(re.search(r"at (1[3-9]|2[0-3]):", english))
             dated += "came on" in english and ":" in english
     assert later > 0
@@ -315,15 +316,58 @@ def test_into_english_a_time_of_24_hours_stays_one() -> None:
 
 @pytest.mark.parametrize("german_source", [False, True])
 def test_counting(german_source: bool) -> None:
-    words = [COUNTED[language].split() for language in (("de", "en") if german_source else ("en", "de"))]
-    assert len(words[0]) == len(words[1]) == len({*words[0]}) == len({*words[1]})
-    found = list(islice(counted(random.Random(1), german_source), 400))
-    assert {word for pair in found for word in re.findall(r"\w+", pair.source.lower())} == {*words[0]}
-    for pair in found:
-        sides = [re.sub(r"[^\w ]", "", side).lower().split() for side in pair]
-        assert 2 <= len(sides[0]) <= 5
-        assert [words[0].index(word) for word in sides[0]] == [words[1].index(word) for word in sides[1]]
-        assert [pair.source.count(mark) for mark in ",.!"] == [pair.target.count(mark) for mark in ",.!"]
+    words: list[dict[str, int]] = [{numeral(number)[side]: number for number in range(100)} for side in (0, 1)]
+    assert len(words[0]) == len(words[1]) == 100
+    assert (numeral(21), numeral(30), numeral(45)) == (
+        ("twenty-one", "einundzwanzig"),
+        ("thirty", "dreißig"),
+        ("forty-five", "fünfundvierzig"),
+    )
+    met = set()
+    for pair in islice(counted(random.Random(1), german_source), 2000):
+        english, german = reversed(pair) if german_source else pair
+        numbers = [words[0][word] for word in re.findall(r"[\w-]+", english.lower()) if word in words[0]]
+        assert [words[1][word] for word in re.findall(r"\w+", german.lower()) if word in words[1]] == numbers
+        assert [english.count(mark) for mark in ",.!"] == [german.count(mark) for mark in ",.!"]
+        met |= {*numbers}
+    assert met == {*range(100)}
+
+
+@pytest.mark.parametrize("german_source", [False, True])
+def test_times_as_people_say_them(german_source: bool) -> None:
+    hours = {numeral(hour)[1]: hour for hour in range(1, 13)} | {"ein": 1}
+    english_hours = {numeral(hour)[0]: hour for hour in range(1, 13)}
+    met = set()
+    for pair in islice(told_times(random.Random(1), german_source), 2000):
+        english, german = reversed(pair) if german_source else pair
+        assert ".." not in english
+        half = re.search(r"half past (\w+)", english.lower()), re.search(r"halb (\w+)", german.lower())
+        assert (half[0] is None) == (half[1] is None)
+        if half[0] and half[1]:
+            hour = english_hours[half[0][1]]
+            assert hours[half[1][1]] == hour % 12 + 1
+            met.add(hour)
+        assert (" to " in english) == (" vor " in german)
+        assert ("quarter" in english.lower()) == ("Viertel" in german)
+        assert not (german_source and re.search(r"\d ?[ap]\.?m\b", english, re.IGNORECASE))
+    assert met == {*range(1, 13)}
+
+
+@pytest.mark.parametrize("german_source", [False, True])
+def test_phrases_with_and_without_their_marks(german_source: bool) -> None:
+    found = {*islice(phrases(random.Random(1), german_source), 500)}
+    pairs = {("Bye!", "Tschüss!"), ("Bye", "Tschüss"), ("bye", "Tschüss")}
+    turned = {("Tschüss!", "Bye!"), ("Tschüss", "Bye"), ("tschüss", "Bye")}
+    assert {Pair(*pair) for pair in (turned if german_source else pairs)} <= found
+
+
+def test_as_people_type() -> None:
+    pairs = [Pair("I can’t, don't ask.", "Das geht nicht."), Pair("Yes.", "Ja.")]
+    english = {pair for seed in range(9) for pair in text._typed(pairs, random.Random(seed), "'", "")}
+    assert english == {Pair("I cant, dont ask.", "Das geht nicht."), Pair("i cant, dont ask.", "Das geht nicht.")}
+    (german,) = text._typed([Pair("Ich weiß.", "I know.")], random.Random(2), "ß", "ss")
+    assert german.source.lower() == "ich weiss."
+    assert german.target == "I know."
 
 
 def test_figures_that_nobody_would_write() -> None:

@@ -39,12 +39,6 @@ WHOLE_HOUR = 0.2  # of times with their half of the day
 CURRENCIES = (("$", "Dollar", "$"), ("€", "Euro", "€"), ("£", "Pfund", "£"))
 MOST_OF_A_PAIR, MOST_OF_A_NUMBER = 40, 400
 """Times that one pair serves; the corpus has two telephone numbers."""
-COUNTED = {
-    "en": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety",
-    "de": "eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn "
-    "achtzehn neunzehn zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
-}
 Both = tuple[str, str]
 Rewritten = Both | None
 
@@ -58,7 +52,7 @@ def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: boo
         _time,
         *halves,
         _price,
-        partial(_date, halved=halves != ()),
+        partial(_date, timed=of_24_hours if german_source else halved),
         _telephone,
     )
     sides = [(pair.target, pair.source) if german_source else tuple(pair) for pair in pairs]
@@ -75,19 +69,6 @@ def numbered(pairs: Sequence[Pair], generator: random.Random, german_source: boo
             made = kind(*those.pop(), generator) if those else None
             if made:
                 yield Pair(made[1], made[0]) if german_source else Pair(*made)
-
-
-def counted(generator: random.Random, german_source: bool) -> Iterator[Pair]:
-    """Two to five numerals, one after the other or any, in small letters or as a sentence, without end."""
-    sides = [COUNTED[language].split() for language in (("de", "en") if german_source else ("en", "de"))]
-    between = (" ", " ", ", "), ("", "", "", ".", "!")
-    while True:
-        many = generator.randint(2, 5)
-        begin = generator.randrange(len(sides[0]) - many + 1)
-        numbers = range(begin, begin + many) if generator.random() < 0.5 else generator.choices(range(12), k=many)
-        comma, end, capital = generator.choice(between[0]), generator.choice(between[1]), generator.random() < 0.3
-        texts = [comma.join(words[number] for number in numbers) + end for words in sides]
-        yield Pair(*(text[0].upper() + text[1:] if capital else text for text in texts))
 
 
 def _number(english: str, german: str, generator: random.Random) -> Rewritten:
@@ -132,10 +113,10 @@ def _half(english: str, german: str, generator: random.Random) -> Rewritten:
         return None
     if HALF_OF_A_DAY.search(english) or GERMAN_HALF.search(german):
         return None
-    return TIME.sub((new := _halved(generator))[0], english).replace("m..", "m."), UHR.sub(new[1], german)
+    return TIME.sub((new := halved(generator))[0], english).replace("m..", "m."), UHR.sub(new[1], german)
 
 
-def _halved(generator: random.Random) -> Both:
+def halved(generator: random.Random) -> Both:
     """A time of the day, as English writes it with its half, and as German does."""
     hour, minute = generator.randint(0, 23), generator.randrange(0, 60, generator.choice([1, 5, 15, 30]))
     half = generator.choice((" {}m", " {}.m.", "{}m")).format("ap"[hour // 12])
@@ -145,10 +126,12 @@ def _halved(generator: random.Random) -> Both:
     return f"{hour % 12 or 12}:{minute:02}{half}", f"{hour}:{minute:02} Uhr"
 
 
-def _of_24_hours(generator: random.Random) -> Both:
+def of_24_hours(generator: random.Random) -> Both:
     """A time of the day that is alike in both."""
-    time = f"{generator.randint(0, 23)}:{generator.randrange(0, 60, 5):02}"
-    return time, f"{time} Uhr"
+    hour, minute = generator.randint(0, 23), generator.randrange(0, 60, 5)
+    if generator.random() < WHOLE_HOUR:
+        return f"{hour} o'clock" if 0 < hour <= 12 else f"{hour}:00", f"{hour} Uhr"
+    return f"{hour}:{minute:02}", f"{hour}:{minute:02} Uhr"
 
 
 def _telephone(english: str, german: str, generator: random.Random) -> Rewritten:
@@ -175,7 +158,7 @@ def _price(english: str, german: str, generator: random.Random) -> Rewritten:
     return PRICE.sub(lambda _: sign + new[0], english), GERMAN_PRICE.sub(lambda _: f"{new[1]} {german_word}", german)
 
 
-def _date(english: str, german: str, generator: random.Random, halved: bool = True) -> Rewritten:
+def _date(english: str, german: str, generator: random.Random, timed: Callable[[random.Random], Both]) -> Rewritten:
     here, there = DATE.findall(english), GERMAN_DATE.findall(german)
     if len(here) != 1 or len(there) != 1 or here[0] != (_english_month(there[0][1]), there[0][0], there[0][2]):
         return None
@@ -189,7 +172,7 @@ def _date(english: str, german: str, generator: random.Random, halved: bool = Tr
         f"{day}. {MONTHS[month]}" + (f" {year}" if year else ""),
     )
     if generator.random() < 0.2 and _on_a_day(english, german):
-        hour = _halved(generator) if halved else _of_24_hours(generator)
+        hour = timed(generator)
         new = f"{new[0]} at {hour[0]}", f"{new[1]} um {hour[1]}"
     return DATE.sub(new[0], english).replace("m..", "m."), GERMAN_DATE.sub(new[1], german)
 

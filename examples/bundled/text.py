@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from examples.bundled.figures import counted, numbered
+from examples.bundled.figures import numbered
 from examples.bundled.names import elsewhere, renamed
+from examples.bundled.spoken import counted, phrases, told_times
 from examples.bundled.titles import titled
 from examples.bundled.words import WORD, word_pairs
 from sightline.data import Pair
@@ -46,7 +47,10 @@ SHARES = {
     "other towns": 0.03,
     "titles": 0.06,
     "other figures": 0.12,
-    "counting": 0.005,
+    "counting": 0.02,
+    "times in words": 0.04,
+    "phrases": 0.02,
+    "as typed": 0.04,
     "already translated": 0.015,
 }
 
@@ -106,6 +110,9 @@ def augmented(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
         "titles": partial(titled, german_source=german_source),
         "other figures": partial(numbered, german_source=german_source),
         "counting": lambda _, generator: counted(generator, german_source),
+        "times in words": lambda _, generator: told_times(generator, german_source),
+        "phrases": lambda _, generator: phrases(generator, german_source),
+        "as typed": partial(_typed, mark="ß" if german_source else "'", by="ss" if german_source else ""),
     }
     for kind, share in SHARES.items():
         made = makers[kind](pairs, generator)
@@ -150,6 +157,15 @@ def _without_stop(pair: Pair) -> Pair | None:
 
 def _small(pair: Pair | None) -> Pair | None:
     return None if pair is None else Pair(pair.source.lower(), pair.target)
+
+
+def _typed(pairs: Sequence[Pair], generator: random.Random, mark: str, by: str) -> Iterator[Pair]:
+    """Sources without a sign that not all care for, or not all keyboards have: dont, ich weiss; half of them small."""
+    for pair in generator.sample(pairs, len(pairs)):
+        source = pair.source.replace("’", "'")
+        if mark in source:
+            typed = source.replace(mark, by)
+            yield Pair(typed.lower() if generator.random() < 0.5 else typed, pair.target)
 
 
 def _name(pair: Pair) -> Pair | None:
