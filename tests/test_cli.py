@@ -280,6 +280,15 @@ def test_the_input_is_not_written_over(command: Command, trained: Any, tmp_path:
     assert source.read_text() == "a b\nc\n"
 
 
+@pytest.mark.parametrize("name", ["out.txt.gz", "out.zst", "out.jsonl.GZ"])
+def test_output_is_not_packed(command: Command, trained: Any, tmp_path: Path, name: str) -> None:
+    """Text under the name of a packed file could not be read again."""
+    source = write_lines(tmp_path / "in.txt", ["a b", "c"])
+    told = command("translate", trained("transformer"), source, "--output", tmp_path / name).mistake()
+    assert "output is not packed; leave out" in told
+    assert not (tmp_path / name).exists()
+
+
 def test_a_reader_that_leaves(trained: Any, tmp_path: Path) -> None:
     # More than a pipe holds, so that the writer is still at it when the reader has gone.
     source = write_lines(tmp_path / "many", ["a b c d"] * 600)

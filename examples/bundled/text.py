@@ -49,7 +49,7 @@ SHARES = {
     "other figures": 0.12,
     "counting": 0.02,
     "times in words": 0.04,
-    "phrases": 0.02,
+    "phrases": 0.04,
     "as typed": 0.04,
     "already translated": 0.015,
 }
