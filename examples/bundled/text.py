@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from examples.bundled.figures import numbered
 from examples.bundled.names import elsewhere, renamed
@@ -25,7 +26,7 @@ SEED = 1
 LARGEST_GROUP = 8
 FEW_WORDS, FEWEST_WORDS = 3, 2
 AGAIN = 3  # how often the fewest words come once more
-SOME, OFTEN = 120_000, 10  # of a last round
+SOME, OFTEN, PHRASES, TIMES = 120_000, 10, 60_000, 30_000  # of a last round
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
 ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
@@ -125,12 +126,13 @@ def last_text(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
     """For a last, short round: some of what people wrote, and what is short again and again.
 
     Greetings and wishes are idioms, one of a kind, so that nothing but repeating them teaches them; in all of the text
-    they are too few to be met often enough.
+    they are too few to be met often enough. That halb acht is half past seven is another thing for every hour.
     """
     generator = random.Random(SEED)
     some = generator.sample(pairs, min(SOME, len(pairs)))
     shortest = [pair for pair in pairs if min(len(side.split()) for side in pair) <= FEWEST_WORDS]
     result = [*augmented(some, german_source), *filter(short, pairs), *shortest * OFTEN]
+    result += [*islice(phrases(generator, german_source), PHRASES), *islice(told_times(generator, german_source), TIMES)]
     generator.shuffle(result)
     return result
 
