@@ -117,7 +117,9 @@ def form(output: Path | None, as_json: bool) -> str:
     from sightline.sharding.inputs import LINES, form_of
 
     if output.suffix.lower() in PACKED:
-        raise SightlineError(f"--output {output}: output is not packed; leave out {output.suffix} and pack it afterwards")
+        raise SightlineError(
+            f"--output {output}: output is not packed; leave out {output.suffix} and pack it afterwards"
+        )
     named = form_of(output)
     if named == TABLE and as_json:
         raise SightlineError(f"{output}: a table has no JSON in it: leave out --json, or name a .jsonl file")

@@ -29,7 +29,7 @@ from examples.bundled.figures import (
 from examples.bundled.heads import agreed_links
 from examples.bundled.names import MEN, TOWNS, elsewhere, made_up, renamed
 from examples.bundled.pieces import digits_apart
-from examples.bundled.spoken import counted, numeral, phrases, told_times
+from examples.bundled.spoken import PHRASES, counted, numeral, phrases, told_times
 from examples.bundled.text import MOST_TARGETS, SHARES, augmented, distinct, divide, last_text, plain
 from examples.bundled.titles import MOST_OF_A_PAIR as MOST_OF_A_PERSON
 from examples.bundled.titles import titled
@@ -355,7 +355,7 @@ def test_times_as_people_say_them(german_source: bool) -> None:
 
 @pytest.mark.parametrize("german_source", [False, True])
 def test_phrases_with_and_without_their_marks(german_source: bool) -> None:
-    found = {*islice(phrases(random.Random(1), german_source), 500)}
+    found = {*islice(phrases(random.Random(1), german_source), 3 * len(read_pairs(pairs=PHRASES)))}
     pairs = {("Bye!", "Tschüss!"), ("Bye", "Tschüss"), ("bye", "Tschüss")}
     turned = {("Tschüss!", "Bye!"), ("Tschüss", "Bye"), ("tschüss", "Bye")}
     assert {Pair(*pair) for pair in (turned if german_source else pairs)} <= found
@@ -569,14 +569,18 @@ def test_a_last_round_goes_on_with_what_is_short(made: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("german_source", [False, True])
 def test_the_last_text_has_what_is_short_most_often(german_source: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "SOME", 100)
+    for name, count in (("SOME", 100), ("PHRASES", 60), ("TIMES", 30)):
+        monkeypatch.setattr(text, name, count)
     greeting, long_one = Pair("Cheers!", "Zum Wohl!"), Pair("I said no word of it all.", "Ich sagte kein Wort davon.")
     pairs = [*toy(1000), greeting, Pair("Come in, Tom.", "Komm herein, Tom!"), long_one]
     found = last_text(pairs, german_source)
     assert found == last_text(pairs, german_source)
     assert found.count(greeting) >= text.OFTEN + 1
     assert found.count(pairs[-2]) >= 1
-    assert len(found) < 400
+    assert len(found) < 500
+    mine = {*islice(phrases(random.Random(1), german_source), 3 * len(read_pairs(pairs=PHRASES)))}
+    assert sum(pair in mine for pair in found) >= 60
+    assert sum(bool(re.search(r" (nach|vor|Uhr)|halb ", " ".join(pair))) for pair in found) >= 20
 
 
 def test_what_is_done_is_not_done_again(made: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,7 +132,8 @@ def last_text(pairs: Sequence[Pair], german_source: bool) -> list[Pair]:
     some = generator.sample(pairs, min(SOME, len(pairs)))
     shortest = [pair for pair in pairs if min(len(side.split()) for side in pair) <= FEWEST_WORDS]
     result = [*augmented(some, german_source), *filter(short, pairs), *shortest * OFTEN]
-    result += [*islice(phrases(generator, german_source), PHRASES), *islice(told_times(generator, german_source), TIMES)]
+    result += islice(phrases(generator, german_source), PHRASES)
+    result += islice(told_times(generator, german_source), TIMES)
     generator.shuffle(result)
     return result
 
