@@ -26,7 +26,7 @@ SEED = 1
 LARGEST_GROUP = 8
 FEW_WORDS, FEWEST_WORDS = 3, 2
 AGAIN = 3  # how often the fewest words come once more
-SOME, OFTEN, PHRASES, TIMES = 120_000, 10, 60_000, 30_000  # of a last round
+SOME, OFTEN, PHRASES, TIMES = 120_000, 10, 50_000, 30_000  # of a last round
 MOST_TARGETS = 4  # of one source: many sentences have a dozen translations
 NAME = re.compile(r"(?<=[a-z,] )[A-ZÄÖÜ][\w-]+")
 ADDRESSED = re.compile(r"(?P<rest>[^,]*\w), (?P<name>[A-ZÄÖÜ]\w+)(?P<end>[.!?])")
