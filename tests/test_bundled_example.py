@@ -38,7 +38,7 @@ from sightline.bundled_models import title
 from sightline.config import TextConfig
 from sightline.data import Pair, read_pairs
 from sightline.files import make_folder
-from sightline.folder import Tokenizers, open_files, read_config
+from sightline.folder import Tokenizers, load_model, open_files, read_config
 from sightline.text import train_tokenizer
 
 NOUNS = {"dog": "Hund", "house": "Haus", "child": "Kind", "book": "Buch", "tree": "Baum", "car": "Wagen"}
@@ -565,6 +565,22 @@ def test_a_last_round_goes_on_with_what_is_short(made: Path, tmp_path: Path) -> 
     assert read_config(tmp_path / "work" / "de-en" / "model").training.ema == 0.99
     assert "Earlier rounds" not in (tmp_path / "to" / "de-en" / "README.md").read_text()
     assert "in this one, then 4 updates, 5 minutes more;" in (tmp_path / "to" / "de-en" / "README.md").read_text()
+
+
+def test_a_last_round_keeps_some_of_the_weights_before(made: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work" / "de-en"
+    shutil.copytree(made / "work" / "de-en", work)
+    before, after = (
+        load_model(open_files(path)).model.state_dict() for path in (made / "bundled" / "de-en", work / "model")
+    )
+    shutil.copytree(made / "bundled", tmp_path / "begin")
+    (work / "kept").unlink()
+    given = [*options(made), "--work", str(tmp_path / "work"), "--begin", str(tmp_path / "begin")]
+    make.keep_some(make.parse([*given, "--last", "--keep", "0.25"]))
+    for name, found in load_model(open_files(work / "model")).model.state_dict().items():
+        torch.testing.assert_close(found, 0.75 * after[name] + 0.25 * before[name])
+    with pytest.raises(SystemExit, match="2"):
+        make.parse([*given, "--keep", "0.25"])
 
 
 @pytest.mark.parametrize("german_source", [False, True])

@@ -25,11 +25,11 @@ BAD_AT = (
 )
 OWN = {
     "en-de": (
-        "wishes and the like that its text has once or never (Bye!, Happy New Year!, You're welcome.)",
+        "wishes, idioms and signs that its text has once or never",
         "whether a title is a subject or an object (Herr Smith, Herrn Smith), where the sentence is not a simple one",
     ),
     "de-en": (
-        "wishes and the like that its text has once or never (Prost!, Guten Appetit!, Alles Gute zum Geburtstag!)",
+        "wishes, idioms and signs that its text has once or never, and long compounds",
         "how letters begin (Sehr geehrte Frau Müller), and several titles of one (Herr Dr. Müller)",
     ),
 }

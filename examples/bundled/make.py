@@ -23,6 +23,8 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from examples.bundled.card import card, course, named_head, told_course, told_rounds
 from examples.bundled.heads import best_head
 from examples.bundled.pieces import digits_apart
@@ -33,7 +35,7 @@ from sightline.console import say
 from sightline.convert import inherited
 from sightline.data import Pair, read_pairs
 from sightline.files import make_folder, write_text
-from sightline.folder import CARD, open_files, read_config, save_config
+from sightline.folder import CARD, load_model, open_files, read_config, save_config, save_model
 from sightline.interop.verified import export
 from sightline.metrics import bleu, chrf
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
@@ -68,6 +70,7 @@ class Job:
     tolerance: float = 0.5
     begin: Path | None = None
     last: bool = False
+    keep: float = 0.0
     earlier: tuple[Path, ...] = ()
 
     @property
@@ -212,6 +215,24 @@ def train_model(job: Job) -> None:
     write_text(model / "done", f"{trained.result.steps}\n")
 
 
+def keep_some(job: Job) -> None:
+    """A mean of the weights before a last round and after it: what is short is learnt, and less of the rest forgotten.
+
+    Wortsman et al. 2022, "Robust fine-tuning of zero-shot models".
+    """
+    if job.keep and job.before:
+        model, before = (load_model(open_files(path)).model for path in (job.file("model"), job.before))
+        old = before.state_dict()
+        mixed = {
+            name: torch.lerp(new, old[name], job.keep) if new.is_floating_point() else new
+            for name, new in model.state_dict().items()
+        }
+        model.load_state_dict(mixed)
+        save_model(job.file("model"), model)
+        say(f"{job.keep:.0%} of the weights are those before")
+    write_text(job.file("kept"), f"{job.keep}\n")
+
+
 def choose_head(job: Job) -> None:
     """The head whose links agree best with those of lexicons, kept in the model's configuration."""
     translator = load(job.file("model"), engine="pytorch")
@@ -299,6 +320,7 @@ def _length(model: Path) -> str:
 STAGES: dict[str, Callable[[Job], None]] = {
     "train.tsv": write_texts,
     "model/done": train_model,
+    "kept": keep_some,
     "head.json": choose_head,
     "export": export_model,
     "scores.json": measure,
@@ -319,6 +341,7 @@ def parse(arguments: Sequence[str] | None) -> Job:
     parser.add_argument("--minutes", type=float, required=True, help="of training")
     parser.add_argument("--begin", type=Path, help="a folder with an `en-de` and a `de-en` to go on with")
     parser.add_argument("--last", action="store_true", help="with --begin: a short round, mostly of short lines")
+    parser.add_argument("--keep", type=float, default=0.0, help="with --last: how much of the weights before to keep")
     parser.add_argument("--earlier", type=Path, action="append", default=[], help="train.tsv of a round before")
     parser.add_argument("--held-out", type=int, default=1500, help="validation pairs")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="SECTION.KEY=VALUE")
@@ -327,6 +350,8 @@ def parse(arguments: Sequence[str] | None) -> Job:
     given = vars(options := parser.parse_args(arguments))
     if options.last and not options.begin:
         parser.error("--last goes on with models that are there: name their folder with --begin")
+    if not 0 <= options.keep < 1 or (options.keep and not options.last):
+        parser.error("--keep is for --last, and a share from 0 to below 1")
     return Job(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
