@@ -3,7 +3,8 @@
     python benchmarks/alignment.py --data DIR --corpus europarl.en-de.tsv.gz --corpus tatoeba.en-de.tsv.gz
         [--arms NAME,…] [--pairs 120000] [--minutes 20] [--threads 1]
 
-DIR holds `test.de`, `test.en` and `test.de-en.gold`: lower-cased, tokenised sentences with links made by hand. A corpus
+DIR holds `test.de`, `test.en` and `test.de-en.gold`: lower-cased, tokenised sentences with links made by hand (one of
+them, `12-16` of line 63, is to a word that is not there, so nobody can find it, and it is left out). A corpus
 is a TSV file, English first, and there may be several. Of all their pairs together that are neither empty nor long
 `--pairs` are taken evenly, so that each corpus gives as large a share of itself, from its first to its last. All arms,
 eflomal too, see the same sentences: these, lower-cased and cut as the test is, and after them the test's, never their
@@ -125,7 +126,7 @@ def run_all(chosen: Sequence[str], options: argparse.Namespace) -> int:
         return prepare(options.corpus, read_test(options.data), options.pairs, options.runs)
 
     def measure(name: str) -> Result:
-        gold = Gold(options.data / "test.de-en.gold", text().test)
+        gold = read_gold(options.data / "test.de-en.gold", text())
         if name == EFLOMAL:
             return run_eflomal(text(), gold)
         if needs_links(name) and not text().links.is_file():
@@ -167,6 +168,21 @@ def read_test(folder: Path) -> list[Pair]:
     """The test's pairs."""
     sides = [read_lines(folder / f"test.{language}") for language in ("de", "en")]
     return [Pair(*pair) for pair in zip(*sides, strict=True)]
+
+
+def read_gold(path: Path, text: Text) -> Gold:
+    """The links made by hand, but for those to words that a sentence does not have, which a `Gold` would refuse."""
+    kept = [
+        {
+            (source, target)
+            for source, target in found
+            if source < len(pair[0].split()) and target < len(pair[1].split())
+        }
+        for found, pair in zip(read_links(path)[0], text.test, strict=True)
+    ]
+    clean = text.folder / path.name
+    clean.write_text("".join(f"{to_pharaoh(found)}\n" for found in kept), encoding="utf-8")
+    return Gold(clean, text.test)
 
 
 def prepare(corpora: Sequence[Path], test: Sequence[Pair], count: int, runs: Path) -> Text:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import alignment
-from benchmarks.alignment import ARMS, Text, measure, prepare, read_test, run_eflomal
+from benchmarks.alignment import ARMS, Text, measure, prepare, read_gold, read_test, run_eflomal
 from benchmarks.mechanisms import running
 from sightline.alignments import Gold
 from sightline.config import build_config
@@ -56,6 +56,19 @@ def test_every_corpus_gives_its_share(data: Path, tmp_path: Path) -> None:
     text.links.write_text("0-0\n")
     assert prepare(corpora, read_test(data), 6, tmp_path / "runs").links.exists()
     assert not prepare(corpora, read_test(data), 5, tmp_path / "runs").links.exists(), "they are of another text"
+
+
+def test_a_link_to_a_word_that_is_not_there_is_left_out(data: Path, tmp_path: Path) -> None:
+    """The gold that everybody has has one; and where there is none, nothing is left out."""
+    given, text = data / "test.de-en.gold", Text([], read_test(data), tmp_path / "runs")
+    text.folder.mkdir()
+    before = given.read_text()
+    assert read_gold(given, text).sure == Gold(given, text.test).sure
+    assert given.read_text() == before
+    write_lines(given, [f"{before.splitlines()[0]} 0-99", *before.splitlines()[1:]])
+    with pytest.raises(SightlineError, match="link 0-99"):
+        Gold(given, text.test)
+    assert read_gold(given, text).sure == read_gold(write_lines(given, before.splitlines()), text).sure
 
 
 def test_a_model_is_measured(data: Path, trained: Any) -> None:
