@@ -98,8 +98,8 @@ def demo_train(record: str) -> str:
 def bundled_models(record: Record) -> str:
     """How good, fast and large the models are that come with the install."""
     about = paragraph(
-        f"On {record['sentences']:,} sentences of the Tatoeba Challenge's test, none of them among those that people "
-        f"wrote and they learnt from (13a, mixed case; `{record['command']}`, "
+        f"On {record['sentences']:,} sentences of the Tatoeba Challenge's test; the text that people wrote for the "
+        f"models to learn from has none of them (13a, mixed case; `{record['command']}`, "
         "[results](benchmarks/results/bundled_models.json)):"
     )
     rows = []

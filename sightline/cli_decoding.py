@@ -64,9 +64,18 @@ Split = Annotated[
 ]
 
 # Signs of bad translations.
-Check = Annotated[bool, option("Look for them, and tell them in what --json prints.", QUALITY, "--check")]
+Check = Annotated[
+    bool,
+    option(
+        "Look for loops, words left out, wrong lengths, copies and other languages, and tell them as flags of --json. "
+        "Whether numbers are right is not looked at.",
+        QUALITY,
+        "--check",
+    ),
+]
 Retry = Annotated[
-    bool, option("Translate such lines once more with safer settings; both are kept.", QUALITY, "--retry")
+    bool,
+    option("Translate lines that --check finds once more, with safer settings; both are kept.", QUALITY, "--retry"),
 ]
 
 # Where it runs.

@@ -31,7 +31,7 @@ def translate(
     model: Model,
     file: Annotated[
         Path | None,
-        typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default: standard input."),
+        typer.Argument(help="Lines to translate (plain, .gz, .zst; .jsonl, .parquet); default, and -: standard input."),
     ] = None,
     source: Annotated[
         list[Path] | None,
@@ -42,7 +42,9 @@ def translate(
     output: Annotated[
         Path | None, of.option("Where to write (.jsonl: JSON, .parquet: a table); default: standard output.")
     ] = None,
-    n_best: Annotated[int | None, of.option("Translations for each line, best first.", min=1)] = None,
+    n_best: Annotated[
+        int | None, of.option("Translations for each line, best first; the beam is at least as wide.", min=1)
+    ] = None,
     align: Annotated[bool, of.option("Add word links, source-target, after a tab.", None, "--align")] = False,
     as_json: Annotated[
         bool,
@@ -107,6 +109,8 @@ def translate(
         text = " ".join([str(file), *context.args])
         raise SightlineError(f"more than one file: {text}; {piped(text, asked_name(model))}")
     check_writable(output)
+    if str(file) == "-":
+        file = None
     if source and file is not None:
         raise SightlineError(f"give either {file}, with tabs between the sources, or --source once for each, not both")
     if source and len(source) == 1:

@@ -13,6 +13,9 @@ _PLAIN = str.maketrans(
         **dict.fromkeys("[{", "("),
         **dict.fromkeys("]}", ")"),
         "…": "...",
+        # White space of other kinds, lines' and pages' ends within a line among it.
+        **dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029\xa0\u1680\u202f\u205f\u3000", " "),
+        **dict.fromkeys(map(chr, range(0x2000, 0x200B)), " "),
     }
 )
 _QUOTES = re.compile("[“”„‟″«»]")
@@ -35,7 +38,7 @@ def plain_signs(text: str, language: str) -> str:
 
 
 # What is changed of ASCII.
-_UNUSUAL = re.compile(r"[\[\]{}&*_`~\x00-\x08\x0e-\x1f\x7f]")
+_UNUSUAL = re.compile(r"[\[\]{}&*_`~\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def _quote(found: re.Match[str], language: str) -> str:

@@ -280,6 +280,11 @@ def test_the_input_is_not_written_over(command: Command, trained: Any, tmp_path:
     assert source.read_text() == "a b\nc\n"
 
 
+def test_a_dash_is_standard_input(command: Command, trained: Any) -> None:
+    model = trained("transformer")
+    assert command("translate", model, "-", stdin=b"a b\nc\n").out == command("translate", model, stdin=b"a b\nc\n").out
+
+
 @pytest.mark.parametrize("name", ["out.txt.gz", "out.zst", "out.jsonl.GZ"])
 def test_output_is_not_packed(command: Command, trained: Any, tmp_path: Path, name: str) -> None:
     """Text under the name of a packed file could not be read again."""

@@ -27,6 +27,8 @@ from sightline.signs import plain_signs
         ("en", "This is *very* __good__, `really`.", "This is very good, really."),
         ("en", "2 * 3 and a_b", "2 * 3 and a_b"),
         ("en", "a \u200b b", "a \u200b b"),  # as many words as before, or none of it
+        ("en", "Hello\u2028world\x0cA\xa0dog\u2009sleeps.", "Hello world A dog sleeps."),
+        ("en", "page\x0cbreak", "page break"),
         ("en", "Nothing to do.", "Nothing to do."),
     ],
 )

@@ -18,6 +18,7 @@ BAD_AT = (
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
     "figures: now and then it writes other numbers, prices, dates and times that look as right",
+    "sentences of several clauses or things, of which it may leave one out",
     "women with professions, whom it may call teacher or doctor as if they were men",
     "rare names and rare words, which it may garble",
     "sentences with addresses in them, which are translated around these, and other languages",
