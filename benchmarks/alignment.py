@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from itertools import chain
 from pathlib import Path
 
@@ -172,17 +172,17 @@ def read_test(folder: Path) -> list[Pair]:
 
 def read_gold(path: Path, text: Text) -> Gold:
     """The links made by hand, but for those to words that a sentence does not have, which a `Gold` would refuse."""
-    kept = [
-        {
-            (source, target)
-            for source, target in found
-            if source < len(pair[0].split()) and target < len(pair[1].split())
-        }
-        for found, pair in zip(read_links(path)[0], text.test, strict=True)
-    ]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [" ".join(filter(partial(within, pair), line.split())) for line, pair in zip(lines, text.test, strict=True)]
     clean = text.folder / path.name
-    clean.write_text("".join(f"{to_pharaoh(found)}\n" for found in kept), encoding="utf-8")
+    clean.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
     return Gold(clean, text.test)
+
+
+def within(pair: Pair, link: str) -> bool:
+    """Whether a sentence pair has both words of a link, sure (`0-0`) or possible (`0p0`, `0?0`)."""
+    source, target = map(int, re.split(r"\D", link))
+    return source < len(pair.source.split()) and target < len(pair.target.split())
 
 
 def prepare(corpora: Sequence[Path], test: Sequence[Pair], count: int, runs: Path) -> Text:

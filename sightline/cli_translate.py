@@ -109,12 +109,12 @@ def translate(
         text = " ".join([str(file), *context.args])
         raise SightlineError(f"more than one file: {text}; {piped(text, asked_name(model))}")
     check_writable(output)
-    if str(file) == "-":
-        file = None
     if source and file is not None:
         raise SightlineError(f"give either {file}, with tabs between the sources, or --source once for each, not both")
     if source and len(source) == 1:
-        file = source[0]
+        file, source = source[0], None
+    if str(file) == "-":
+        file = None
     files = tuple(source or ()) if file is None else (file,)
     for one in files:
         if not one.exists() and is_text(one):

@@ -11,16 +11,17 @@ from sightline.console import program
 from sightline.plot import Heatmap, terminal
 from sightline.translator import Translator, load
 
+# None of these is in the text that the models learnt from.
 LINES = {
     "en-de": (
-        "Where is the station?",
-        "I don't know what to say.",
-        "We want to go home.",
+        "Could you show me the way to the museum?",
+        "I forgot my umbrella on the bus.",
+        "Why didn't you call me yesterday?",
         "It is cold today. Can you close the window?",
     ),
     "de-en": (
-        "Wo ist der Bahnhof?",
-        "Ich weiß nicht, was ich sagen soll.",
+        "Ich habe gestern einen alten Freund getroffen.",
+        "Können Sie mir sagen, wo der Bahnhof ist?",
         "Kannst du mir helfen? Ich habe meinen Schlüssel verloren.",
     ),
 }

@@ -65,10 +65,12 @@ def test_a_link_to_a_word_that_is_not_there_is_left_out(data: Path, tmp_path: Pa
     before = given.read_text()
     assert read_gold(given, text).sure == Gold(given, text.test).sure
     assert given.read_text() == before
-    write_lines(given, [f"{before.splitlines()[0]} 0-99", *before.splitlines()[1:]])
+    write_lines(given, [f"{before.splitlines()[0]} 0-99 0p1", *before.splitlines()[1:]])
     with pytest.raises(SightlineError, match="link 0-99"):
         Gold(given, text.test)
-    assert read_gold(given, text).sure == read_gold(write_lines(given, before.splitlines()), text).sure
+    found, expected = read_gold(given, text), read_gold(write_lines(given, before.splitlines()), text)
+    assert found.sure == expected.sure
+    assert found.possible == [expected.possible[0] | {(0, 1)}, *expected.possible[1:]]
 
 
 def test_a_model_is_measured(data: Path, trained: Any) -> None:

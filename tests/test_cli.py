@@ -282,7 +282,9 @@ def test_the_input_is_not_written_over(command: Command, trained: Any, tmp_path:
 
 def test_a_dash_is_standard_input(command: Command, trained: Any) -> None:
     model = trained("transformer")
-    assert command("translate", model, "-", stdin=b"a b\nc\n").out == command("translate", model, stdin=b"a b\nc\n").out
+    plain = command("translate", model, stdin=b"a b\nc\n").out
+    assert command("translate", model, "-", stdin=b"a b\nc\n").out == plain
+    assert command("translate", model, "--source", "-", stdin=b"a b\nc\n").out == plain
 
 
 @pytest.mark.parametrize("name", ["out.txt.gz", "out.zst", "out.jsonl.GZ"])

@@ -19,6 +19,8 @@ LONG = {
     "en": "We went to the station, because the train was late, and we waited, and nobody came, and it was cold, " * 12,
     "de": "Wir gingen zum Bahnhof, weil der Zug zu spät war, und wir warteten, und niemand kam, und es war kalt, " * 12,
 }
+# Greetings, wishes and the like are idioms, learnt by heart (`examples/bundled/phrases.tsv`); lines at the end, marked
+# with an asterisk, are in no text that the models learnt from.
 # For each language of the source: a line, and what must be in the translation (small letters), one of those between |.
 LINES: dict[str, dict[str, tuple[str, ...]]] = {
     "en": {
@@ -62,6 +64,11 @@ LINES: dict[str, dict[str, tuple[str, ...]]] = {
         "no apostrophe": ("I dont understand", "verstehe", "nicht"),
         "a mark of a list": ("- Where is the station?", "- wo"),
         "of Markdown": ("**Where is the station?**", "bahnhof?**"),
+        "* a way": ("Could you show me the way to the museum?", "weg zum museum"),
+        "* a thing lost": ("I forgot my umbrella on the bus.", "regenschirm", "bus", "vergessen"),
+        "* a family": ("My sister has two cats and a dog.", "schwester", "zwei katzen", "einen hund"),
+        "* a reproach": ("Why didn't you call me yesterday?", "warum", "nicht", "gestern"),
+        "* a numeral": ("My grandmother is eighty-four years old.", "vierundachtzig"),
     },
     "de": {
         "a word": ("Haus", "house|home"),
@@ -107,6 +114,11 @@ LINES: dict[str, dict[str, tuple[str, ...]]] = {
         "ss for ß": ("ich weiss es nicht", "don't know|do not know|no idea"),
         "a mark of a list": ("- Wo ist der Bahnhof?", "- where"),
         "of Markdown": ("**Wo ist der Bahnhof?**", "station?**"),
+        "* a way": ("Können Sie mir sagen, wo der Bahnhof ist?", "tell me", "station"),
+        "* a meeting": ("Ich habe gestern einen alten Freund getroffen.", "old friend", "yesterday"),
+        "* a family": ("Meine Schwester hat zwei Katzen und einen Hund.", "sister", "two cats", "a dog"),
+        "* a house": ("Wir suchen ein kleines Haus am Meer.", "small house", "sea"),
+        "* a numeral": ("Meine Großmutter ist vierundachtzig Jahre alt.", "eighty-four|84"),
     },
 }
 PARAGRAPH = {

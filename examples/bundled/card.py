@@ -11,15 +11,15 @@ from sightline.config import AlignmentConfig, RunConfig
 NAMES = {"en": "English", "de": "German"}
 ATTRIBUTION = "Sentences from tatoeba.org, CC BY 2.0 FR, by way of manythings.org/anki."
 ROUNDS = "Earlier rounds"
-UNCOUNTED = "The rounds since then are not counted."
+UNCOUNTED = "Rounds between those and the ones counted first are not counted."
 TRAINED = "trained on a CPU for"
 BAD_AT = (
     "anything but short everyday sentences: news, law, technology and poetry have words and turns it has never seen",
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
-    "figures: now and then it writes other numbers, prices, dates and times that look as right",
+    "figures: now and then it writes other numbers, prices, dates and times that look as right, or drops cents",
+    "half hours: halb acht is half past seven, and in one sentence of three or four it is an hour off",
     "sentences of several clauses or things, of which it may leave one out",
-    "women with professions, whom it may call teacher or doctor as if they were men",
     "rare names and rare words, which it may garble",
     "sentences with addresses in them, which are translated around these, and other languages",
     "knowing when it does not know: it always answers, and fluently",
@@ -27,11 +27,13 @@ BAD_AT = (
 OWN = {
     "en-de": (
         "wishes, idioms and signs that its text has once or never",
+        "women with professions, whom it may call teacher or doctor as if they were men",
+        "how letters begin (Sehr geehrte Herr Smith, Lieber Anna)",
         "whether a title is a subject or an object (Herr Smith, Herrn Smith), where the sentence is not a simple one",
     ),
     "de-en": (
         "wishes, idioms and signs that its text has once or never, and long compounds",
-        "how letters begin (Sehr geehrte Frau Müller), and several titles of one (Herr Dr. Müller)",
+        "several titles of one (Herr Dr. Müller)",
     ),
 }
 
@@ -103,8 +105,11 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         "## Data and licence",
         "",
         f"{facts['pairs']:,} pairs of everyday sentences, some of them made from others (small letters, no full stop, "
-        "two sentences in one, one of two, single words, other names and figures, what a model before it wrote). No "
-        f"sentence of the test is among those that people wrote, to the letter.{met}{rounds}",
+        f"two sentences in one, one of two, single words, other names and figures{facts['written']}). No sentence of "
+        f"the test is among those that people wrote, to the letter.{met}{rounds}",
+        "",
+        f"Beside the corpus it learnt {facts['phrases']:,} phrases, and patterns for numerals and times, that were "
+        "written for it and are under Sightline's own licence: what is among these it knows by heart.",
         "",
         f"{ATTRIBUTION} The sentences are under the Creative Commons Attribution 2.0 France licence; whoever passes "
         "the weights on should name the source in the same way.",

@@ -29,6 +29,7 @@ from examples.bundled.card import card, course, named_head, told_course, told_ro
 from examples.bundled.heads import best_head
 from examples.bundled.pieces import digits_apart
 from examples.bundled.rewriting import rewritten
+from examples.bundled.spoken import PHRASES
 from examples.bundled.text import augmented, distinct, divide, last_text, plain, short, unseen
 from sightline.config import DataConfig, RunConfig, assignment, build_config, merge, read_yaml
 from sightline.console import say
@@ -285,6 +286,8 @@ def put_into_package(job: Job) -> None:
         "course": _course(job),
         # The text of the round before is among what was counted, where it is named.
         "rounds": told_rounds(_card_before(job), job.earlier != ()) if job.begin else "",
+        "written": "" if job.last else ", what a model before it wrote",
+        "phrases": len(read_pairs(pairs=PHRASES)),
         "head": named_head(config.alignment),
         "links": json.loads(job.file("head.json").read_text(encoding="utf-8"))["error_rate"],
         "export": (partial / CARD).read_text(encoding="utf-8"),
