@@ -6,8 +6,8 @@ DATA holds `tatoeba/test-a.en-de.tsv.gz`, lines of English, tab, German: every o
 test of 2020-07-28. Each model translates one side of it into the other, greedily and with its own beam, text in, text
 out; with the PyTorch engine its beam once. The seconds to a first translation are those of a process from its start to
 its end, with the files in the system's memory already. `times` counts how many times of the day come out right, each
-quarter of an hour in two sentences: English with am and pm, German of 24 hours. Results go to
-`benchmarks/results/bundled_models.json`.
+quarter of an hour in two sentences: English with am and pm, German of 24 hours. `half_hours` counts those in words,
+where half past seven is halb acht. Results go to `benchmarks/results/bundled_models.json`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.speed.common import command, machine, say
+from examples.bundled.spoken import numeral
 from sightline import metrics
 from sightline.bundled_models import bundled_models
 from sightline.data import Pair, read_pairs
@@ -41,6 +42,27 @@ TIMED = {
     "en-de": ("The meeting is at {}.", "He came home at {}."),
     "de-en": ("Die Besprechung ist um {} Uhr.", "Er kam um {} Uhr nach Hause."),
 }
+
+
+# Two sentences that the scripts in examples/bundled do not make, and hours from one to twelve.
+HALVES = {
+    "en-de": ("The concert begins at half past {}.", "We eat at half past {}."),
+    "de-en": ("Das Konzert beginnt um halb {}.", "Wir essen um halb {}."),
+}
+
+
+def told_halves(translator: Translator, name: str) -> dict[str, int]:
+    """How many half hours in words are asked, and how many are right."""
+    into_german = name == "en-de"
+    asked = [(hour, line) for hour in range(1, 13) for line in HALVES[name]]
+    texts = [line.format(numeral(hour)[0 if into_german else 1]) for hour, line in asked]
+    found = [one.text for one in translator.translate(texts, align=False, token_scores=False)]
+    wanted = [
+        f"halb {numeral(hour % 12 + 1)[1]}" if into_german else f"half past {numeral((hour - 2) % 12 + 1)[0]}"
+        for hour, _ in asked
+    ]
+    right = sum(one in text for one, text in zip(wanted, found, strict=True))
+    return {"asked": len(asked), "right": right}
 
 
 def told_times(translator: Translator, name: str) -> dict[str, int]:
@@ -99,10 +121,11 @@ def measured(name: str, folder: Path, pairs: Sequence[Pair], rounds: int) -> dic
         "beam": translated(fast, pairs, beam),
         "pytorch": translated(slow, pairs, beam),
     }
-    passes["times"] = told_times(fast, name)
+    passes["times"], passes["half_hours"] = told_times(fast, name), told_halves(fast, name)
     _, *seconds = (round(first_translation(name), 3) for _ in range(rounds + 1))
     size = sum(path.stat().st_size for path in folder.iterdir())
-    say(f"{name}: {passes['times']['right']} times right, first translation {statistics.median(seconds)} s")
+    right = f"{passes['times']['right']} times and {passes['half_hours']['right']} half hours right"
+    say(f"{name}: {right}, first translation {statistics.median(seconds)} s")
     say(f"{name}: BLEU {passes['beam']['BLEU']['value']}, chrF {passes['beam']['chrF']['value']}")
     return {"bytes": size, "first_translation": {"median": statistics.median(seconds), "seconds": seconds}, **passes}
 

@@ -11,7 +11,7 @@ from sightline.console import program
 from sightline.plot import Heatmap, terminal
 from sightline.translator import Translator, load
 
-# None of these is in the text that the models learnt from.
+# Neither the corpus nor the text of the last rounds has one of these.
 LINES = {
     "en-de": (
         "Could you show me the way to the museum?",

@@ -20,7 +20,7 @@ LONG = {
     "de": "Wir gingen zum Bahnhof, weil der Zug zu spät war, und wir warteten, und niemand kam, und es war kalt, " * 12,
 }
 # Greetings, wishes and the like are idioms, learnt by heart (`examples/bundled/phrases.tsv`); lines at the end, marked
-# with an asterisk, are in no text that the models learnt from.
+# with an asterisk, are neither there nor in the corpus nor in the text of the last rounds.
 # For each language of the source: a line, and what must be in the translation (small letters), one of those between |.
 LINES: dict[str, dict[str, tuple[str, ...]]] = {
     "en": {

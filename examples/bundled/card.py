@@ -18,7 +18,7 @@ BAD_AT = (
     "long sentences; lines are split into sentences, and what is longer than its positions in pieces",
     "what a sentence alone does not say: who is meant by a pronoun, or whether strangers are spoken to",
     "figures: now and then it writes other numbers, prices, dates and times that look as right, or drops cents",
-    "half hours: halb acht is half past seven, and in one sentence of three or four it is an hour off",
+    "half hours: halb acht is half past seven, and in two sentences of five it is an hour off",
     "sentences of several clauses or things, of which it may leave one out",
     "rare names and rare words, which it may garble",
     "sentences with addresses in them, which are translated around these, and other languages",
@@ -109,7 +109,7 @@ def card(direction: str, config: RunConfig, facts: dict[str, Any]) -> str:
         f"the test is among those that people wrote, to the letter.{met}{rounds}",
         "",
         f"Beside the corpus it learnt {facts['phrases']:,} phrases, and patterns for numerals and times, that were "
-        "written for it and are under Sightline's own licence: what is among these it knows by heart.",
+        "written for it and are under Sightline's own licence: what it knows of these it knows by heart.",
         "",
         f"{ATTRIBUTION} The sentences are under the Creative Commons Attribution 2.0 France licence; whoever passes "
         "the weights on should name the source in the same way.",
