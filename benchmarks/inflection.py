@@ -75,7 +75,8 @@ def summed(choice: str) -> Arm:
 
 def copying(kind: str) -> Arm:
     """Soft attention that may also copy a letter of the lemma."""
-    return Arm("luong", (f"model.copying.kind={kind}",))
+    # Most letters of a form are the lemma's: there is enough to copy without hiding any.
+    return Arm("luong", (f"model.copying.kind={kind}", "model.copying.practice=0"))
 
 
 # One line an arm; all else is in COMMON.

@@ -141,6 +141,16 @@ class CopyingConfig(Section):
         None, ge=0, description="pointer_generator, transformer: the layer whose head points, from 0; null: the last"
     )
     head: int = Field(0, ge=0, description="pointer_generator, transformer: the head that points, from 0")
+    practice: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="words, training: chance that a word of both sides is hidden from the vocabulary, to be copied",
+    )
+    unknown: bool = Field(
+        False,
+        description="words: <unk> is learnt and written too, where the right word is neither known nor in the source",
+    )
 
 
 class LexiconConfig(Section):

@@ -82,6 +82,7 @@ from sightline.marginal import MarginalOutput
 from sightline.output_layer import OutputLayer
 from sightline.outputs import Output
 from sightline.positions import LearnedPositions, Positions, SinusoidalPositions
+from sightline.practice import Practice
 from sightline.score_choices import SCORES
 from sightline.text import PAD, Sizes
 
@@ -363,7 +364,9 @@ def make_output(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder,
     if copying.kind == "none":
         return vocabulary
     reader = SelectiveRead() if read_width(config, encoder) else None
-    return CopyOutput(vocabulary, make_copying(config, sizes, width, encoder, target), reader)
+    practice = Practice(sizes, copying.practice) if sizes.open_words and copying.practice else None
+    view = make_copying(config, sizes, width, encoder, target)
+    return CopyOutput(vocabulary, view, reader, practice, copying.unknown)
 
 
 def make_copying(config: ModelConfig, sizes: Sizes, width: int, encoder: Encoder, target: Embedding) -> CopyView:

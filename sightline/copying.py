@@ -22,11 +22,12 @@ from torch.nn import functional as F
 
 from sightline.attention.capture import Tapped
 from sightline.attention.core import masked_softmax
-from sightline.batch import Memory
+from sightline.batch import Batch, Memory, Tokens, side_by_side
 from sightline.decoders.base import Decoded
 from sightline.mixtures import mixture_log_probs, mixture_nll
 from sightline.output_layer import Given, Named, Reading
 from sightline.outputs import Output
+from sightline.practice import Practice
 from sightline.state import State
 from sightline.text import UNK, Sizes
 from sightline.views import View, ViewedOutput, by_sentence
@@ -214,13 +215,33 @@ class CopyOutput(ViewedOutput, Tapped):
 
     `reader` adds to a step's input what was copied in the one before. Whoever looks at its weights sees those of the
     mixture, `(1 - g) κ_i`: the probability that the next token is copied from position i.
+
+    With open words `<unk>` is no answer, unless `unknown` allows it: where it is the target, training would teach to
+    give up on just those words of the source that are there to be copied.
     """
 
-    def __init__(self, vocabulary: Output, view: CopyView, reader: SelectiveRead | None = None) -> None:
+    view: CopyView
+
+    def __init__(
+        self,
+        vocabulary: Output,
+        view: CopyView,
+        reader: SelectiveRead | None = None,
+        practice: Practice | None = None,
+        unknown: bool = False,
+    ) -> None:
         super().__init__(vocabulary, view)
+        self.practice = practice
         self.open, self.reader = view.copyable.open, reader
+        self.writes_unknown = unknown or not self.open
         self.stepwise = reader is not None
         self.reads_tokens = self.reads_tokens or self.stepwise
+
+    def practised(self, batch: Batch) -> Batch:
+        if self.practice is None:
+            return batch
+        ids = side_by_side([source.ids for source in batch.sources if isinstance(source, Tokens)])
+        return self.practice.hidden(batch, self.view.copyable.targets(ids))
 
     def begin(self, memory: Memory) -> Named:
         return {} if self.reader is None else {SCORES: memory.states.new_zeros(memory.mask.shape)}

@@ -60,7 +60,8 @@ class Tokenizers:
         # A word's first token may be the space before it.
         marker = None if self.marker is None else self.source.encode(self.marker)[-1]
         others = tuple(part.size for part in self.source.parts[1:])
-        return Sizes(self.source.size, self.target.size, joint, same, self.open, self.lexicon, marker, others)
+        words = self.source.with_letters() if self.open else ()
+        return Sizes(self.source.size, self.target.size, joint, same, self.open, words, self.lexicon, marker, others)
 
     @property
     def open(self) -> bool:

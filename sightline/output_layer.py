@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sightline.batch import Memory
+from sightline.batch import Batch, Memory
 from sightline.decoders.base import Decoded
 from sightline.state import State
 
@@ -58,6 +58,7 @@ class OutputLayer(nn.Module, ABC):
     """
 
     stepwise = False  # whether what a step reads depends on what the layer saw in the one before
+    writes_unknown = True  # whether `<unk>` is a token like others; if not, it is neither learnt nor ever written
     reads_tokens = False  # whether a step's embedded tokens are wanted, even where the decoder needs none
 
     def known_source(self, ids: Tensor) -> Tensor:
@@ -67,6 +68,10 @@ class OutputLayer(nn.Module, ABC):
     def known_target(self, ids: Tensor) -> Tensor:
         """Target ids as the target embedding knows them."""
         return ids
+
+    def practised(self, batch: Batch) -> Batch:
+        """What training makes of a batch: nothing else, as a rule."""
+        return batch
 
     def prepare(self, memory: Memory, ids: Tensor) -> Named:
         """What every step shares, from the memory and the source ids `(B, S)`: tensors `(B, …)`."""

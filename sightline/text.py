@@ -72,8 +72,9 @@ class Sizes:
     """Vocabulary sizes, and whether they are one vocabulary; `others` are those of further sources.
 
     For models that copy: `same` has for each source id the target id of the same name, or UNK (empty where the
-    vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies. `lexicon` is for models
-    that look words up. `marker` is the source id that separates the sentences of documents.
+    vocabulary is one), and `open_words` tells whether sentences have ids past the vocabularies; if so, `words` are the
+    source ids of entries with a letter or digit. `lexicon` is for models that look words up. `marker` is the source id
+    that separates the sentences of documents.
     """
 
     source: int
@@ -81,6 +82,7 @@ class Sizes:
     joint: bool
     same: tuple[int, ...] = ()
     open_words: bool = False
+    words: tuple[int, ...] = ()
     lexicon: Lexicon | None = field(default=None, compare=False)
     marker: int | None = None
     others: tuple[int, ...] = ()

@@ -172,6 +172,11 @@ class Tokenizer(ABC):
         ids = {piece: id for id, piece in enumerate(self._pieces)}
         return tuple(ids.get(piece, UNK) for piece in other._pieces)
 
+    def with_letters(self) -> tuple[int, ...]:
+        """The ids of the entries, special ones aside, that have a letter or a digit."""
+        entries = enumerate(self._pieces[len(SPECIAL_PIECES) :], len(SPECIAL_PIECES))
+        return tuple(id for id, piece in entries if any(map(str.isalnum, piece)))
+
     def piece(self, id: int) -> str:
         """The name of an entry; a space is shown as ▁."""
         return self._pieces[id]

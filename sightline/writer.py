@@ -22,7 +22,7 @@ from sightline.losses import AttentionLoss, Outcome
 from sightline.output_layer import Given, OutputLayer, Reading
 from sightline.search.protocol import Step
 from sightline.state import State
-from sightline.text import BOS, EOS, PAD
+from sightline.text import BOS, EOS, PAD, UNK
 
 SPANS = "spans"  # in a state: from weights over the memory's positions to those over source tokens, (B, N, S)
 
@@ -101,19 +101,24 @@ class Writer(nn.Module, ABC):
     def loss(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor | int]]:
         """Sums over real target tokens, and their count: the smoothed loss, the plain one, and those over attention.
 
+        Where the output layer never writes `<unk>`, targets that are `<unk>` are neither learnt nor counted.
+
         `loss_weights` tells what of it to minimise.
         """
         return self.loss_and_weights(batch)[0]
 
     def loss_and_weights(self, batch: Batch) -> tuple[dict[str, tuple[Tensor, Tensor | int]], Tensor | None]:
         """The same, and where the decoder looked, `(B, T, S)`, if its full pass tells."""
+        if self.training:
+            batch = self.output.practised(batch)
         assert batch.targets is not None
         real = batch.targets.mask
         with self._products():
             memory = self.encode(batch)
             reading = self.read_from(memory, batch)
-        targets = batch.targets.ids[real]
-        smoothed, plain = self.output.nll(reading.features[real], targets, self.smoothing)
+        learnt = real if self.output.writes_unknown else real & (batch.targets.ids != UNK)
+        targets = batch.targets.ids[learnt]
+        smoothed, plain = self.output.nll(reading.features[learnt], targets, self.smoothing)
         losses: dict[str, tuple[Tensor, Tensor | int]] = {
             "cross_entropy": (smoothed, targets.numel()),
             "nll": (plain, targets.numel()),
@@ -202,7 +207,11 @@ class Writer(nn.Module, ABC):
     def step(self, tokens: Tensor, state: State) -> Step:
         """Reads `(R,)` and predicts what follows, `(R, V)`; see `search.protocol.StepModel`."""
         reading = self.advance(tokens, state)
-        return Step(self.output.log_probs(reading.features).flatten(0, -2), reading.state, reading.weights)
+        log_probs = self.output.log_probs(reading.features).flatten(0, -2)
+        if not self.output.writes_unknown:
+            log_probs = log_probs.clone()
+            log_probs[:, UNK] = -torch.inf
+        return Step(log_probs, reading.state, reading.weights)
 
 
 def _stacked(steps: Sequence[Tensor | None]) -> Tensor | None:

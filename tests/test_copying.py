@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,7 +127,10 @@ def test_distribution_steps_loss_and_gradients(recipe: str, kind: str, sizes: Si
     for number, tokens in enumerate(model.shifted(batch.targets).unbind(1)):
         step = model.step(tokens, state)
         state = step.state
-        torch.testing.assert_close(step.log_probs, log_probs[:, number])
+        expected = log_probs[:, number].clone()
+        if sizes.open_words:  # it may be foretold, but not written
+            expected[:, UNK] = -math.inf
+        torch.testing.assert_close(step.log_probs, expected)
     losses = model.loss(batch)
     torch.testing.assert_close(losses["nll"][0], -model.token_log_probs(batch).sum(), atol=1e-6, rtol=1e-6)
     losses["cross_entropy"][0].backward()
@@ -158,6 +162,34 @@ def test_products_in_bfloat16_and_smoothed_targets(recipe: str, kind: str) -> No
     torch.testing.assert_close(losses["nll"][0], exact, atol=0.2, rtol=0.05)
     losses["cross_entropy"][0].backward()
     assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unknown_targets_are_neither_learnt_nor_counted(kind: str) -> None:
+    model, batch = make("luong", kind, OPEN), examples(OPEN)
+    assert batch.targets is not None
+    targets = batch.targets.ids.clone()
+    targets[1, 1] = UNK
+    batch = replace(batch, targets=replace(batch.targets, ids=targets))
+    found = -model.token_log_probs(batch)
+    known = found.sum() - found[1, 1]
+    assert 0 < found[1, 1] < math.inf  # it can be scored
+    assert model.loss(batch)["nll"][1] == 6
+    torch.testing.assert_close(model.loss(batch)["nll"][0], known, atol=1e-6, rtol=1e-6)
+    taught = make("luong", kind, OPEN, unknown=True)
+    assert taught.loss(batch)["nll"][1] == 7
+    torch.testing.assert_close(taught.loss(batch)["nll"][0], found.sum(), atol=1e-6, rtol=1e-6)
+    first = torch.full((2,), BOS)
+    assert taught.step(first, taught.start(batch)).log_probs[:, UNK].isfinite().all()
+    assert (model.step(first, model.start(batch)).log_probs[:, UNK] == -math.inf).all()
+
+
+def test_a_batch_of_unknown_targets_alone_is_no_loss() -> None:
+    model, batch = make("luong", "copynet", OPEN), examples(OPEN)
+    targets = pad([[UNK, UNK]] * 2, PAD)
+    total, count = model.loss(replace(batch, targets=targets))["cross_entropy"]
+    assert (total.item(), count) == (0, 0)
+    total.backward()
 
 
 def test_words_of_other_sentences_are_never_written() -> None:
