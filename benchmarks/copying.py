@@ -84,8 +84,8 @@ def arm(recipe: str, copying: Values | None = None, tokenizer: str = "word") -> 
 
 
 POINTING: Values = {"kind": "pointer_generator"}
-# The arms with words that do not copy are the twins of those that do; one line is all that differs. Two of them lack
-# what makes unseen words come out: words hidden for practice, and `<unk>` neither learnt nor written.
+# The arms with words that do not copy are the twins of those that do. Those that do also neither learn nor write
+# `<unk>`, and hide words for practice: two arms lack these, the second of them differs from its twin in copying alone.
 ARMS = {
     "bahdanau-words": arm("bahdanau"),
     "bahdanau-pointer-generator": arm("bahdanau", POINTING),

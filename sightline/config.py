@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from sightline.architecture import ModelConfig
 from sightline.choices import check_choice
-from sightline.copy_settings import check_copying
+from sightline.copy_settings import check_copying, check_open_words
 from sightline.document_settings import check_documents
 from sightline.efficient import check_efficient
 from sightline.errors import SightlineError, nearest
@@ -208,6 +208,7 @@ def build_config(values: dict[str, Any], recipe: str | None = None, where: str =
     check_choices(config, where)
     check_blocks(config.model, where)
     check_copying(config.model, where)
+    check_open_words(config, where)
     check_choice(config.model, where)
     check_efficient(config.model, where)
     check_documents(config, where)

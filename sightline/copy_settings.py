@@ -9,6 +9,22 @@ from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.architecture import ModelConfig
+    from sightline.config import RunConfig
+
+
+def check_open_words(config: RunConfig, where: str) -> None:
+    """Refuses settings of copying that only words have, where nothing or something else is copied."""
+    copying = config.model.copying
+    if copying.kind != "none" and config.text.tokenizer == "word":
+        return
+    default = type(copying).model_fields["practice"].default
+    wanted = {"practice": copying.practice not in (0, default), "unknown": copying.unknown}
+    for name, asked in wanted.items():
+        if asked:
+            raise SightlineError(
+                f"{where}: model.copying.{name} is for models that copy words: set model.copying.kind and "
+                "text.tokenizer=word, or leave it out"
+            )
 
 
 def check_copying(model: ModelConfig, where: str) -> None:

@@ -12,6 +12,7 @@ from sightline.data import Pair
 from sightline.engines.base import Watch
 from sightline.errors import SightlineError
 from sightline.scoring import token_log_probs
+from sightline.text import EOS, UNK
 from sightline.translation import Translation
 from sightline.translator import Translator
 
@@ -150,15 +151,17 @@ def measure_text(translator: Translator, lines: Sequence[str], watch: Watch = la
 
 
 def _nll(translator: Translator, pairs: Sequence[Pair], watch: Watch) -> tuple[float, int]:
-    """The negative log-probability of all targets, and the number of their tokens."""
+    """The negative log-probability of all targets, and the number of their tokens: of those that the model learns."""
     if not pairs:
         raise SightlineError("there is nothing to evaluate: no pairs")
+    left_out = None if translator.files.writes_unknown else UNK
     nll, count = 0.0, 0
     for start in range(0, len(pairs), PAIRS_AT_ONCE):
         part = pairs[start : start + PAIRS_AT_ONCE]
-        for _, log_probs in token_log_probs(translator, part):
-            nll -= sum(log_probs)
-            count += len(log_probs)
+        for ids, log_probs in token_log_probs(translator, part):
+            learnt = [one for id, one in zip([*ids, EOS], log_probs, strict=True) if id != left_out]
+            nll -= sum(learnt)
+            count += len(learnt)
         watch(len(part))
     return nll, count
 

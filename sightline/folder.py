@@ -60,7 +60,8 @@ class Tokenizers:
         # A word's first token may be the space before it.
         marker = None if self.marker is None else self.source.encode(self.marker)[-1]
         others = tuple(part.size for part in self.source.parts[1:])
-        words = self.source.with_letters() if self.open else ()
+        # Without the sentence marker, which the encoder must find.
+        words = tuple(id for id in self.source.with_letters() if id != marker) if self.open else ()
         return Sizes(self.source.size, self.target.size, joint, same, self.open, words, self.lexicon, marker, others)
 
     @property
@@ -94,6 +95,11 @@ class ModelFiles:
     path: Path
     config: RunConfig
     tokenizers: Tokenizers
+
+    @property
+    def writes_unknown(self) -> bool:
+        """Whether `<unk>` is a token like others to the model; if not, it is neither learnt nor written."""
+        return not self.tokenizers.open or self.config.model.copying.unknown
 
 
 @dataclass(frozen=True)

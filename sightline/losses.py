@@ -26,9 +26,10 @@ class Outcome:
     """A full pass over a batch, as losses see it.
 
     Where the decoder looked, `weights` `(B, T, S)`, which targets are `real` `(B, T)`, the memory, and the `links`
-    `(B, T, S)` that were known before. Where positions were drawn, the `log_chances` `(B, T)` of these; `rewards` works
-    out the log-probabilities of the targets, `(B, T)`, without gradient; `changing` are some weights that every update
-    changes. `embedded` gives the targets as the decoder will read them, `(B, T, e)`.
+    `(B, T, S)` that were known before. Where positions were drawn, the `log_chances` `(B, T)` of these, and which
+    targets are `learnt` `(B, T)` (None: all real ones); `rewards` works out the log-probabilities of the targets,
+    `(B, T)`, without gradient; `changing` are some weights that every update changes. `embedded` gives the targets as
+    the decoder will read them, `(B, T, e)`.
     """
 
     weights: Tensor
@@ -38,11 +39,15 @@ class Outcome:
     changing: Tensor
     links: Tensor | None = None
     log_chances: Tensor | None = None
+    learnt: Tensor | None = None
     embedded: Callable[[], Tensor] | None = None
 
 
 class AttentionLoss(nn.Module, ABC):
     """A loss beside that of the words."""
+
+    def pool(self, summed: Callable[[Tensor], Tensor]) -> None:
+        """Where several ranks train: `summed` gives the sum of a tensor over all. Most losses keep nothing to share."""
 
     @abstractmethod
     def of(self, outcome: Outcome) -> Sum:
@@ -216,21 +221,28 @@ class Reinforce(AttentionLoss):
         self.register_buffer("waiting", torch.zeros(2, dtype=torch.long))  # a sum in units, and its count
         self.register_buffer("seen", None, persistent=False)  # the weights that `waiting` belongs to
 
+    def pool(self, summed: Callable[[Tensor], Tensor]) -> None:
+        self.pooled = summed
+
     def of(self, outcome: Outcome) -> Sum:
         if outcome.log_chances is None:  # nothing was drawn, as in evaluation
             return outcome.weights.new_zeros(()), outcome.real.sum()
-        return self(outcome.log_chances, outcome.rewards(), outcome.real, outcome.changing)
+        return self(outcome.log_chances, outcome.rewards(), outcome.real, outcome.changing, outcome.learnt)
 
-    def forward(self, log_chances: Tensor, rewards: Tensor, real: Tensor, weights: Tensor) -> Sum:
+    def forward(
+        self, log_chances: Tensor, rewards: Tensor, real: Tensor, weights: Tensor, learnt: Tensor | None = None
+    ) -> Sum:
         """Log-chances of draws, log-probabilities of targets without gradient, and which are real, `(B, T)` each.
 
-        `weights` are any that every update changes.
+        `weights` are any that every update changes. Only targets that are `learnt` `(B, T)`, None: all real ones, are
+        worth anything.
         """
         baseline = self.settled(weights)
-        gains = (rewards - baseline) * real
+        learnt = real if learnt is None else learnt
+        gains = (rewards - baseline) * learnt
         to_come = gains.flip(1).cumsum(1).flip(1)
-        worth = float((rewards * real).sum()) / self.UNIT
-        told = (round(worth), int(real.sum())) if abs(worth) < self.MOST else (0, 0)
+        worth = float((rewards * learnt).sum()) / self.UNIT
+        told = (round(worth), int(learnt.sum())) if abs(worth) < self.MOST else (0, 0)
         added = self.pooled(torch.tensor(told, device=self.waiting.device))
         with _PENDING:
             self.waiting += added

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from sightline.attention.hard import OnlineMonotonicAttention
 from sightline.attention.soft import MEMORY
 from sightline.batch import Batch, pad
+from sightline.copying import CopyOutput
 from sightline.encoders import RecurrentEncoder
 from sightline.errors import SightlineError
 from sightline.folder import ModelFolder
@@ -91,10 +92,10 @@ def _check(model: Writer) -> None:
             "this model's encoder reads ahead: to write while it reads, train with a recurrent model.encoder.kind, "
             "model.encoder.bidirectional = false and model.encoder.reverse = false"
         )
-    if model.output.stepwise:
+    if isinstance(model.output, CopyOutput):
         raise SightlineError(
-            "this model's steps read what was copied before: to write while it reads, train with "
-            "model.copying.selective_read = false"
+            "this model chooses what to copy from the whole source: to write while it reads, train with "
+            "model.copying.kind = none"
         )
     if len(attention.clues) or attention.score.looks_ahead:
         raise SightlineError(

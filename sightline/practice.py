@@ -36,8 +36,8 @@ class Practice(nn.Module):
     def hidden(self, batch: Batch, written: Tensor) -> Batch:
         """The batch with hidden words; `written` `(B, S)` are the target ids that copying its source ids writes."""
         assert batch.targets is not None
-        sources = [source for source in batch.sources if isinstance(source, Tokens)]
-        ids, targets = side_by_side([source.ids for source in sources]), batch.targets.ids
+        texts = [source for source in batch.sources if isinstance(source, Tokens)]
+        ids, targets = side_by_side([source.ids for source in texts]), batch.targets.ids
         same = written[:, :, None] == targets[:, None]  # (B, S, T)
         first = (ids[:, :, None] == ids[:, None]).int().argmax(2)  # (B, S): where the word stands first
         drawn = uniform(torch.empty(ids.shape, device=ids.device)).gather(1, first) < self.rate
@@ -51,9 +51,6 @@ class Practice(nn.Module):
         chosen = (same & hide[:, :, None]) * numbers[:, :, None]
         number = chosen.amax(1)  # (B, T): 0 where nothing is hidden
         targets = torch.where(number > 0, self.target + number - 1, targets)
-        parts = torch.split(ids, [source.ids.size(1) for source in sources], 1)
-        return replace(
-            batch,
-            sources=tuple(replace(source, ids=part) for source, part in zip(sources, parts, strict=True)),
-            targets=replace(batch.targets, ids=targets),
-        )
+        parts = iter(torch.split(ids, [text.ids.size(1) for text in texts], 1))
+        sources = [replace(one, ids=next(parts)) if isinstance(one, Tokens) else one for one in batch.sources]
+        return replace(batch, sources=tuple(sources), targets=replace(batch.targets, ids=targets))

@@ -131,7 +131,7 @@ class Writer(nn.Module, ABC):
                 with torch.no_grad(), self._products():
                     return self._log_probs(reading, batch)
 
-            found = (weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances)
+            found = (weights, real, memory, rewards, self.output.changing(), batch.links, reading.log_chances, learnt)
             outcome = Outcome(*found, partial(self.embed, batch.targets.ids))
             for name, loss in self.penalties.items():
                 assert isinstance(loss, AttentionLoss)

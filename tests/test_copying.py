@@ -41,7 +41,8 @@ def make(recipe: str, kind: str, sizes: Sizes, **changes: Any) -> EncoderDecoder
     part = {"layers": 1, "heads": 2, "feedforward": 8, **({} if recipe == "transformer" else {"width": 8})}
     values = {"embedding": 8, "tie": "none", "dropout": 0.0, "encoder": part, "decoder": part, "copying": copying}
     torch.manual_seed(1)
-    return build_model(build_config({"model": {"recipe": recipe, **values}}).model, sizes).double().eval()
+    config = build_config({"model": {"recipe": recipe, **values}, "text": {"tokenizer": "word"}})
+    return build_model(config.model, sizes).double().eval()
 
 
 def examples(sizes: Sizes) -> Batch:
@@ -379,6 +380,11 @@ def test_token_scores_have_the_gradients_of_the_logits() -> None:
         ),
         ({"recipe": "transformer", "copying": {"kind": "copynet"}}, "selective_read=false"),
         ({"recipe": "luong", "copying": {"kind": "pointer_generator", "head": 1}}, "only transformer"),
+        (
+            {"recipe": "luong", "copying": {"kind": "copynet", "unknown": True}},
+            "copying.unknown is for models that copy",
+        ),
+        ({"recipe": "luong", "copying": {"practice": 0.1}}, "copying.practice is for models that copy words"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(values: dict[str, Any], message: str) -> None:

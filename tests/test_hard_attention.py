@@ -162,6 +162,19 @@ def test_a_reward_that_is_no_number_moves_no_baseline(reward: float) -> None:
     assert module.settled(weights + 2) == pytest.approx(0.9 * -4 + 0.1 * -1)
 
 
+def test_what_is_not_learnt_is_worth_nothing() -> None:
+    real, learnt = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[True, False, True]])
+    chances, weights = torch.tensor([[-0.5, -1.0, -2.0]]), torch.zeros(1)
+    found = []
+    for beside in (-1.0, -50.0):
+        module = Reinforce(-4.0)
+        total, count = module(chances, torch.tensor([[-1.0, beside, -2.0]]), real, weights, learnt)
+        # (3 + 2) * 0.5 + 2 * 1 + 2 * 2: a draw at what is not learnt serves what follows.
+        assert (total.item(), int(count)) == (8.5, 3)
+        found.append(module.settled(weights + 1))
+    assert found == [pytest.approx(0.9 * -4 + 0.1 * -1.5)] * 2
+
+
 def test_ranks_pool_what_they_add() -> None:
     module, weights = Reinforce(-4.0), torch.zeros(3)
     theirs = torch.tensor([round(-7.0 / Reinforce.UNIT), 3])

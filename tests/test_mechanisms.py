@@ -101,6 +101,7 @@ def choices() -> Iterator[str]:
         assert isinstance(kind, type)
         assert issubclass(kind, Section)
         yield from values(key, kind.model_fields[name].annotation)
+    yield from (f"recipe: {name}" for name in RECIPES)
     yield from OUTSIDE
 
 

@@ -65,6 +65,8 @@ def test_what_is_written_does_not_depend_on_what_comes_later() -> None:
         ("seq2seq", {}, "online_monotonic"),
         ("luong", {"attention": {"choice": "online_monotonic"}}, "reads ahead"),
         ("luong", {**ONLINE, "attention": {**ONLINE["attention"], "position_bias": True}}, "lies ahead"),
+        ("luong", {**ONLINE, "copying": {"kind": "copynet", "selective_read": False}}, "what to copy"),
+        ("luong", {**ONLINE, "copying": {"kind": "copy_head"}}, "what to copy"),
     ],
 )
 def test_models_that_need_it_all_are_refused(recipe: str, changes: dict[str, Any], told: str) -> None:

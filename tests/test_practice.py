@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightline.batch import Batch, Tokens, pad
+from sightline.config import build_config
 from sightline.copying import Copyable
 from sightline.folder import Tokenizers
+from sightline.models import build_model
 from sightline.practice import Practice
 from sightline.text import EOS, PAD, UNK, Sizes, WordTokenizer
 from tests.commands import write_tsv
@@ -57,11 +60,16 @@ def test_the_sources_of_a_line_number_their_words_together() -> None:
 def test_what_can_be_copied_can_be_copied_afterwards(source: list[int], target: list[int], rate: float) -> None:
     target = [id if id < 10 or UNK + 11 * (id - 9) in source else UNK for id in target]  # only what is there is open
     batch = Batch((pad([[*source, EOS]], PAD),), pad([[*target, EOS]], PAD))
-    ((before,),), ((after,),) = ids_of(batch)[0], ids_of(hidden(batch, rate))[0]
-    (answers,), (asked,) = ids_of(batch)[1], ids_of(hidden(batch, 0))[1]
-    assert (after == before and asked == answers) or rate > 0
+    ((before,),), (answers,) = ids_of(batch)
+    assert ids_of(hidden(batch, 0)) == ids_of(batch)
     torch.manual_seed(0)
     ((words,),), (targets,) = ids_of(hidden(batch, rate))
+    shared = [id for id, word in zip(source, COPYABLE.targets(torch.tensor([source]))[0].tolist(), strict=True)
+              if 4 <= id < 9 and word in target]  # fmt: skip
+    assert sum(one != other for one, other in zip(before, words, strict=True)) <= len(shared)
+    torch.manual_seed(0)
+    (everything,) = ids_of(hidden(batch, 0.9999999))[0][0]
+    assert sum(one != other for one, other in zip(before, everything, strict=True)) == len(shared)
 
     def writes(ids: list[int]) -> list[int]:
         return COPYABLE.targets(torch.tensor([ids]))[0].tolist()
@@ -81,10 +89,27 @@ def test_about_the_share_that_is_asked_for_is_hidden() -> None:
     assert 0.22 < sum(id > 10 for row in sources for id in row) / 6000 < 0.28
 
 
+def test_a_model_practises_while_it_learns_and_then_no_more() -> None:
+    part = {"width": 4, "layers": 1}
+    values = {"recipe": "luong", "embedding": 4, "dropout": 0.0, "tie": "none", "encoder": part, "decoder": part}
+    copying = {"kind": "pointer_generator", "practice": 0.5}
+    config = build_config({"model": {**values, "copying": copying}, "text": {"tokenizer": "word"}})
+    model = build_model(config.model, SIZES)
+    batch = Batch((pad([[6, 7, 8, EOS]] * 8, PAD),), pad([[8, 6, 7, EOS]] * 8, PAD))
+    drawn = set()
+    for _ in range(3):
+        drawn.add(model.train().loss(batch)["nll"][0].item())
+    still = {model.eval().loss(batch)["nll"][0].item() for _ in range(3)}
+    assert (len(drawn), len(still)) == (3, 1)
+    torch.testing.assert_close(still.pop(), -model.token_log_probs(batch).sum().item())
+
+
 def test_words_have_a_letter_or_a_digit() -> None:
     tokenizer = WordTokenizer(["Rex", "—", "7", ".", "ß", "don't"], "nfc", False)
     assert Tokenizers(tokenizer, tokenizer, copies=True).sizes.words == (4, 6, 8, 9)
     assert Tokenizers(tokenizer, tokenizer).sizes.words == ()
+    # What separates sentences must be found.
+    assert Tokenizers(tokenizer, tokenizer, copies=True, marker="Rex").sizes.words == (6, 8, 9)
 
 
 LETTERS, NAMES = "abcd", [f"Name{number}" for number in range(6)]
@@ -116,10 +141,15 @@ def test_with_practice_unseen_names_are_copied(tmp_path: Path, practice: float, 
         "data.batch_tokens=256", "model.copying.kind=pointer_generator", f"model.copying.practice={practice}",
     )  # fmt: skip
     data = ("--pairs", write_tsv(tmp_path / "train.tsv", task(2000, 0)))
-    valid = ("--valid-pairs", write_tsv(tmp_path / "valid.tsv", task(20, 1)))
+    valid = ("--valid-pairs", write_tsv(tmp_path / "valid.tsv", [*task(20, 1), ("a b", "A unheard")]))
     assign = [word for setting in common for word in ("--set", setting)]
     model = tmp_path / "model"
     command("train", "--recipe", "luong", "--output", model, "--max-steps", 200, *data, *valid, *assign)
     found = command("translate", model, source, "--beam", 1)
     right = sum(line == target for line, (_, target) in zip(found, test, strict=True)) / len(test)
     assert least <= right <= most
+    # Neither validation nor `evaluate` counts what is not learnt.
+    evaluated = "".join(command("evaluate", model, "--pairs", valid[1], "--json"))
+    lines = map(json.loads, (model / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    *_, last = (line["perplexity"] for line in lines if line["kind"] == "validation")
+    assert json.loads(evaluated)["perplexity"] == pytest.approx(last, rel=1e-4)

@@ -71,7 +71,7 @@ def test_properties(output: str, summaries: list[str]) -> None:
 
 
 def test_arms_differ_in_copying_alone() -> None:
-    plain, pointing, covering = (resolved(scitldr.ARMS[name]) for name in [*scitldr.ARMS][1:])
+    plain, pointing, unknown, covering = (resolved(scitldr.ARMS[name]) for name in [*scitldr.ARMS][1:])
     assert scitldr.ARMS[scitldr.LEAD] == {}
     assert plain.model.copying.kind == "none"
     assert pointing.model.copying.kind == covering.model.copying.kind == "pointer_generator"
@@ -79,7 +79,10 @@ def test_arms_differ_in_copying_alone() -> None:
     without = {"attention": pointing.model.attention, "penalties": pointing.model.penalties}
     assert covering.model != pointing.model
     assert covering.model.model_copy(update=without) == pointing.model
-    for one in (pointing, covering):
+    assert (pointing.model.copying.unknown, unknown.model.copying.unknown) == (False, True)
+    same = {"copying": unknown.model.copying.model_copy(update={"unknown": False})}
+    assert unknown.model.model_copy(update=same) == pointing.model
+    for one in (pointing, unknown, covering):
         assert (one.text, one.data, one.training) == (plain.text, plain.data, plain.training)
 
 

@@ -197,6 +197,8 @@ class LshAttention(Heads):
     by a sentence's own length, so that no sentence depends on its neighbours.
     """
 
+    never_compiled = "attention that hashes (lsh)"
+
     def __init__(
         self,
         width: int,

@@ -23,9 +23,10 @@ class Heads(Tapped, ABC):
     vectors that are queries and keys at once, and values.
 
     With `sees`, a mask of `(d, d)` from `masks.block_mask`, a head sees only some features of its input: its
-    matrices are zero elsewhere, and stay so.
+    matrices are zero elsewhere, and stay so. `never_compiled` says what it is that no compiler can follow.
     """
 
+    never_compiled: str | None = None
     sees: Tensor | None
 
     def __init__(

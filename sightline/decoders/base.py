@@ -48,9 +48,13 @@ class Decoder(nn.Module, ABC):
 
     A step has two parts: `of_tokens`, which looks at the token alone, and `go_on`, the rest. In a model that learns no
     more the first can be looked up: see `Writer.tabulate`.
+
+    Of a decoder with many attentions, `taught` names the layer and head whose weights a full pass reports, for what is
+    learnt from them; one with a single attention reports its weights whatever it says.
     """
 
     width: int
+    taught: tuple[int, int] | None = None
 
     @abstractmethod
     def start(self, memory: Memory) -> State:

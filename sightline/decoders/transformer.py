@@ -93,13 +93,11 @@ class TransformerDecoder(Decoder):
 
     `alignment` names the layer and head whose weights a step reports (None: the mean of all); without it a step
     reports none and saves the work. `pointing` names a layer and a head whose weights are part of the model: the full
-    pass reports them too, and `alignment` is not heard. `taught` names those whose weights the full pass alone reports,
-    for what is learnt from them. With `reversible`, for pre-norm stacks, the full pass computes activations again
-    instead of keeping them, and reports nothing.
+    pass reports them too, and `alignment` is not heard. With `reversible`, for pre-norm stacks, the full pass computes
+    activations again instead of keeping them, and reports nothing.
     """
 
     alignment: tuple[int | None, int | None] | None = None
-    taught: tuple[int, int] | None = None
 
     def __init__(
         self,

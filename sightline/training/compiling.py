@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from sightline.attention.lsh import LshAttention
+from sightline.attention.multihead import Heads
 from sightline.decoders.transformer import TransformerDecoder
 from sightline.encoders import TransformerEncoder
 from sightline.errors import SightlineError
@@ -19,18 +19,18 @@ KINDS = (TransformerEncoder, TransformerDecoder)
 
 def compile_layers(model: Writer) -> None:
     """Makes the layers of `model` compile themselves when they first run; shapes may change from batch to batch."""
-    stacks = [part.layers for part in model.children() if isinstance(part, KINDS)]
-    if not stacks:
+    found = [part for part in model.children() if isinstance(part, KINDS)]
+    if not found:
         raise SightlineError(
             "training.compile has nothing to compile: neither encoder nor decoder is a transformer; leave it out"
         )
-    reversible = any(part.reversible for part in model.children() if isinstance(part, KINDS))
-    if reversible or any(isinstance(part, LshAttention) for part in model.modules()):
-        what = "reversible layers (model.reversible)" if reversible else "attention that hashes (lsh)"
-        raise SightlineError(f"training.compile cannot compile {what}: leave one of them out")
+    refused = ["reversible layers (model.reversible)"] if any(stack.reversible for stack in found) else []
+    refused += [part.never_compiled for part in model.modules() if isinstance(part, Heads) and part.never_compiled]
+    if refused:
+        raise SightlineError(f"training.compile cannot compile {refused[0]}: leave one of them out")
     check_compiler(next(model.parameters()).device.type)
-    for stack in stacks:
-        for layer in stack:
+    for stack in found:
+        for layer in stack.layers:
             layer.compile(dynamic=True)
 
 

@@ -15,7 +15,6 @@ from sightline import expectations
 from sightline.agreement import Agreement
 from sightline.config import RunConfig
 from sightline.data import Pair
-from sightline.decoders import TransformerDecoder
 from sightline.errors import SightlineError
 from sightline.files import make_folder
 from sightline.folder import Tokenizers, save_config, save_tokenizers
@@ -119,7 +118,7 @@ def _build(config: RunConfig, tokenizers: Tokenizers) -> Writer:
     except RuntimeError:  # torch's, when it gets no memory
         raise SightlineError("the model does not fit in memory: choose smaller sizes in the model section") from None
     model.precision = torch.bfloat16 if config.training.precision == "bfloat16" else torch.float32
-    if config.training.agreement and isinstance(model.decoder, TransformerDecoder):
+    if config.training.agreement:
         model.decoder.taught = taught_head(config.model)
     if config.training.compile:
         compile_layers(model)

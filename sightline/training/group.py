@@ -26,7 +26,7 @@ from torch.distributed.rendezvous import rendezvous
 from sightline.batch import Batch
 from sightline.errors import OtherRankError, SightlineError
 from sightline.launch import Launch
-from sightline.losses import Reinforce
+from sightline.losses import AttentionLoss
 from sightline.training import parallel
 from sightline.training.averages import Losses, losses_of
 from sightline.training.interrupts import Stop
@@ -91,8 +91,8 @@ class Group:
     def spread(self, model: nn.Module) -> Spread:
         spread = parallel.replicate(model) if self._kind == "ddp" else parallel.shard(model, keep=self.first)
         for part in spread.owner.modules():
-            if isinstance(part, Reinforce):
-                part.pooled = _summed
+            if isinstance(part, AttentionLoss):
+                part.pool(_summed)
         return replace(spread, runner=_Together(spread.runner, self._combine))
 
     def collect(self, spread: Spread, model: nn.Module) -> None:
