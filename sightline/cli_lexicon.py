@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from sightline.errors import SightlineError
 
 if TYPE_CHECKING:
     from sightline.folder import Tokenizers
+    from sightline.lexicon import Lexicon
     from sightline.readers import TextFiles
 
 
@@ -20,6 +22,9 @@ def lexicon(
     source: Annotated[Path | None, typer.Option(help="Source sentences, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Target sentences, line by line the same.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Both in one file: .tsv, .csv, .jsonl, .parquet or .tmx.")] = None,
+    alignments: Annotated[
+        Path | None, typer.Option(help="Word links of all pairs, Pharaoh lines: count these, and guess nothing.")
+    ] = None,
     model: Annotated[
         Path | None, typer.Option(help="A model folder whose tokens to use; without it words, split at spaces.")
     ] = None,
@@ -39,13 +44,35 @@ def lexicon(
     check_writable(output)
     text = TextFiles.given(source, target, pairs)
     tokenizers = word_tokenizers(text) if model is None else open_files(model).tokenizers
-    encoded = encode((pair for _, pair in text.read()), tokenizers)
-    if not encoded:
-        raise SightlineError(f"{text.paths[0]}: no pair to learn a lexicon from: a side of each is empty")
-    # The end symbol stood for words that come from nowhere.
-    learnt = learn_lexicon(encoded, tokenizers.target.size).without(EOS).best(most, least)
+    if alignments is not None:
+        every = linked_lexicon(text, alignments, tokenizers)
+    else:
+        encoded = encode((pair for _, pair in text.read()), tokenizers)
+        if not encoded:
+            raise SightlineError(f"{text.paths[0]}: no pair to learn a lexicon from: a side of each is empty")
+        # The end symbol stood for words that come from nowhere.
+        every = learn_lexicon(encoded, tokenizers.target.size).without(EOS)
+    learnt = every.best(most, least)
     write_text(output, learnt.text(tokenizers.source, tokenizers.target))
     say(f"written: {output}, {len(learnt.sources):,} entries")
+
+
+def linked_lexicon(text: TextFiles, path: Path, tokenizers: Tokenizers) -> Lexicon:
+    """What the links of a file count to, which has a line for each pair of the text."""
+    from sightline.guidance import LinkFile, token_links
+    from sightline.lexicon import counted_lexicon
+
+    file, counts = LinkFile(path), Counter[tuple[int, int]]()
+    for _, pair in text.read():
+        if links := file.links(file.take(), pair):
+            source, source_owners = tokenizers.source.encode_given(pair.source)
+            target, target_owners = tokenizers.target.encode_given(pair.target)
+            found = token_links(links, source_owners, target_owners)
+            counts.update((source[left], target[right]) for left, right in found)
+    file.end()
+    if not counts:
+        raise SightlineError(f"{path}: no pair has a link, so there is nothing to make a lexicon of")
+    return counted_lexicon(counts)
 
 
 def word_tokenizers(text: TextFiles) -> Tokenizers:

@@ -1,8 +1,8 @@
 """A lexicon: what source tokens become, and with what probability.
 
-It is read from a file, `source<TAB>target<TAB>probability` in each line, or learnt from pairs by IBM's first model
-(Brown et al. 1993): t(f | e), the probability that a source token e gives a target token f, estimated by
-expectation-maximisation.
+It is read from a file, `source<TAB>target<TAB>probability` in each line, counted from word links, or learnt from pairs
+by IBM's first model (Brown et al. 1993): t(f | e), the probability that a source token e gives a target token f,
+estimated by expectation-maximisation.
 
 Shapes: P pairs of tokens that meet in a sentence, E different ones (entries of the lexicon), T target tokens, V source
 vocabulary, M most targets of a source token.
@@ -11,7 +11,7 @@ vocabulary, M most targets of a source token.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,6 +152,13 @@ def learn_lexicon(pairs: Sequence[tuple[Ids, Ids]], vocabulary: int, iterations:
             counts += np.bincount(block.entries, given, minlength=len(keys))
         probabilities = counts / np.bincount(sources, counts)[sources]
     return Lexicon(sources, targets, probabilities)
+
+
+def counted_lexicon(counts: Mapping[tuple[int, int], int]) -> Lexicon:
+    """Of links between tokens, counted: the share of a source token's links that go to each target token."""
+    keys = np.array(sorted(counts), dtype=np.int64).reshape(-1, 2)
+    times = np.array([counts[source, target] for source, target in keys.tolist()], dtype=np.float64)
+    return Lexicon(keys[:, 0], keys[:, 1], times / np.bincount(keys[:, 0], times)[keys[:, 0]])
 
 
 def _count(pairs: Sequence[tuple[Ids, Ids]], vocabulary: int) -> tuple[Integers, list[_Block]]:

@@ -21,7 +21,7 @@ from sightline.lexical import LexiconOutput, LexiconView, Told
 from sightline.lexicon import WIDEST, Lexicon, read_lexicon
 from sightline.models import EncoderDecoder, build_model
 from sightline.text import EOS, PAD, UNK, Sizes, WordTokenizer
-from tests.commands import letters, settings, write_tsv
+from tests.commands import Command, letters, settings, write_tsv
 
 SOURCE = WordTokenizer(["der", "Hund", "Katze"], "nfc", False)
 TARGET = WordTokenizer(["the", "dog", "cat", "that"], "nfc", False)
@@ -203,6 +203,24 @@ def test_from_pairs_to_a_model_that_knows_words(tmp_path: Path) -> None:
     (model / "lexicon.tsv").unlink()
     with pytest.raises(SightlineError, match=r"the lexicon lexicon\.tsv is missing"):
         sightline.load(model)
+
+
+def test_from_word_links(tmp_path: Path, command: Command) -> None:
+    pairs = write_tsv(tmp_path / "pairs.tsv", [("a b", "X Y"), ("a  c", "X Z"), ("a", "W"), ("b", "Y")])
+    (tmp_path / "links").write_text("0-0 1-1\n0-0 1-1\n0-0\n\n", "utf-8")
+    out = tmp_path / "lexicon.tsv"
+    arguments = ["lexicon", "--pairs", pairs, "--output", out, "--alignments", tmp_path / "links"]
+    assert command(*arguments).code == 0
+    # "a" has three links, two of them to X; the last pair has none.
+    assert out.read_text("utf-8") == "a\tX\t0.666666667\na\tW\t0.333333333\nb\tY\t1\nc\tZ\t1\n"
+    mistakes = {"0-0\n": "1 lines", "\n" * 4: "no pair has a link", "0-0 2-0\n\n\n\n": "line 1: link 2-0"}
+    for links, message in mistakes.items():
+        (tmp_path / "links").write_text(links, "utf-8")
+        done = command(*arguments)
+        assert done.code == 2
+        assert len(done.err.splitlines()) == 1
+        assert message in done.err
+    assert "0.666666667" in out.read_text("utf-8"), "what was there is still there"
 
 
 @pytest.mark.parametrize(
