@@ -262,6 +262,23 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path: Path, command: C
     assert not (tmp_path / "out" / "runs").exists()
 
 
+def test_of_two_directions_the_one_that_translates_is_compared(tmp_path: Path, command: Command) -> None:
+    both = write_config(tmp_path / "both.yaml", "luong", {"training": {"agreement": 1.0}})
+    plain = write_config(tmp_path / "plain.yaml", "luong")
+    output = tmp_path / "out"
+    arguments = ("--pairs", write_tsv(tmp_path / "pairs.tsv", letters(60)), "--output", output, "--max-steps", 2)
+    done = command("compare", plain, both, *arguments)
+    assert done.code == 0, done.err
+    arms = json.loads((output / "report.json").read_text(encoding="utf-8"))["arms"]
+    assert [arm["name"] for arm in arms] == ["plain", "both"]
+    assert arms[0]["parameters"] == arms[1]["parameters"]
+    assert all(arm["runs"][0]["updates"] == 2 for arm in arms)
+    translated = load(output / "runs" / "both" / "seed-1" / "forward").translate("a b", align=False).text
+    assert isinstance(translated, str)
+    again = command("compare", plain, both, *arguments)
+    assert "both, seed 1 (run 2 of 2): is trained already" in again.err
+
+
 def test_a_config_with_links_is_taught_on_what_is_left(tmp_path: Path, command: Command) -> None:
     """Parts are held out here, so that links line by line with the text as given are not those of the training part."""
     rows = letters(60)

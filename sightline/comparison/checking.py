@@ -27,8 +27,6 @@ def check_run(name: str, config: RunConfig, yardstick: Yardstick, show: bool = F
     """
     try:
         check_guidance(config)
-        if config.training.agreement:
-            raise SightlineError("training.agreement makes two models, and a comparison takes one each: leave it out")
         longest = min(config.data.max_length, *most_tokens(config.model))
         prepared = prepare(config, longest, show=show)
         filled = sizes.fill(config, sizes.Corpus(len(prepared.train), prepared.tokens_an_epoch, threads()))

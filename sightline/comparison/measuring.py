@@ -29,6 +29,7 @@ from sightline.models import parameter_count
 from sightline.performance import threads
 from sightline.readers import Pair
 from sightline.report import METRICS, read_metrics
+from sightline.tokenizers import UNKNOWN
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.checkpoints import read_trainer
 from sightline.translation import Translation
@@ -62,26 +63,26 @@ class Yardstick:
         return digest(json.dumps(content).encode()).hexdigest()
 
 
-def scored(folder: Path, config: RunConfig, yardstick: Yardstick, bars: Bars) -> tuple[Scores, bool]:
-    """The scores of a run, from its folder if they lie there, and whether they had to be measured.
+def scored(folder: Path, model: Path, config: RunConfig, yardstick: Yardstick, bars: Bars) -> tuple[Scores, bool]:
+    """The scores of a run in `folder` that made `model`, from `model` if they lie there; and whether they are new.
 
     `config` says how to search; `bars(total, what)` gives a context that is told of progress, as `console.bar` does.
     """
-    files = open_files(folder)
+    files = open_files(model)
     # The folder's own configuration knows the head that was chosen for its alignment.
     files = replace(files, config=files.config.model_copy(update={"search": config.search}))
     how = files.config.model_dump(mode="json", include={"search", "alignment"})
-    key = {"weights": sha256(folder / WEIGHTS), "how": how, "yardstick": yardstick.digest()}
-    found = load_scores(folder, key)
+    key = {"weights": sha256(model / WEIGHTS), "how": how, "yardstick": yardstick.digest()}
+    found = load_scores(model, key)
     if found is not None:
         return found, False
-    scores = measure(Translator(files, Engines(files, yardstick.engine)), yardstick, bars)
-    save_scores(folder, scores, key)
+    scores = measure(Translator(files, Engines(files, yardstick.engine)), folder, yardstick, bars)
+    save_scores(model, scores, key)
     return scores, True
 
 
-def measure(translator: Translator, yardstick: Yardstick, bars: Bars) -> Scores:
-    """Translates the test part, and whatever else there is to measure."""
+def measure(translator: Translator, run: Path, yardstick: Yardstick, bars: Bars) -> Scores:
+    """Translates the test part, and whatever else there is to measure; `run` has the course of its training."""
     pairs = yardstick.pairs
     translator.check_pairs(pairs, *yardstick.names)
     sources = [pair.source for pair in pairs]
@@ -97,7 +98,7 @@ def measure(translator: Translator, yardstick: Yardstick, bars: Bars) -> Scores:
         perplexity=perplexity if math.isfinite(perplexity) else None,
         parameters=parameter_count(translator.engines.inside().model),
         tokenizer=_tokenizer(translator),
-        **_training(translator.files.path),
+        **_training(run),
         seconds=seconds,
         written=sum(len(one.ids) for one in found),
         error_rates=_error_rates(translator, yardstick, bars),
@@ -110,6 +111,8 @@ def measure(translator: Translator, yardstick: Yardstick, bars: Bars) -> Scores:
 def _tokenizer(translator: Translator) -> str:
     names = translator.files.tokenizers.names
     content = b"".join(name.encode() + tokenizer.content() for name, tokenizer in names.items())
+    if not translator.files.writes_unknown:
+        content += UNKNOWN  # its perplexity counts fewer tokens
     return digest(content).hexdigest()[:12]
 
 

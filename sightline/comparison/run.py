@@ -34,6 +34,7 @@ from sightline.readers import Pair, TextFiles
 from sightline.sections import DataConfig
 from sightline.training.checkpoint_names import CHECKPOINTS, latest
 from sightline.training.checkpoints import read_trainer
+from sightline.training.directions import FORWARD
 from sightline.training.loop import Host
 from sightline.training.progress import progress_for
 from sightline.training.run import train
@@ -66,7 +67,12 @@ class Run:
     def complete(self) -> bool:
         """Whether it came to its end, with a model."""
         note = _read_note(self.folder)
-        return note is not None and note["complete"] and (self.folder / WEIGHTS).is_file()
+        return note is not None and note["complete"] and (self.model / WEIGHTS).is_file()
+
+    @property
+    def model(self) -> Path:
+        """The folder of the model that translates: of two directions that are trained together, the first."""
+        return self.folder / FORWARD if self.config.training.agreement else self.folder
 
 
 def compare(
@@ -112,7 +118,7 @@ def compare(
         label = f"{run.name}, seed {run.seed} (run {number} of {len(runs)})"
         _train(run, label, course, say, show)
         begun = time.monotonic()
-        scores, new = scored(run.folder, run.config, yardstick, partial(_bar, run.name, show))
+        scores, new = scored(run.folder, run.model, run.config, yardstick, partial(_bar, run.name, show))
         if new:
             course.measured(run.name, time.monotonic() - begun)
         say(f"{label}: {_told(scores, yardstick.pairs, tokenize)}")
