@@ -1,13 +1,17 @@
-"""Options and arguments that several commands have, each declared once."""
+"""Options and arguments that several commands have, each declared once, and how the files that they name are read."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sightline.bundled_models import locate
+
+if TYPE_CHECKING:
+    from sightline.data import Pair
+    from sightline.translator import Translator
 
 Model = Annotated[
     Path,
@@ -58,3 +62,17 @@ Assign = Annotated[
 # Measures.
 Tokenize = Annotated[str, typer.Option(help="sacreBLEU's tokenizer; `none` for tokenised text.")]
 GoldFromOne = Annotated[bool, typer.Option("--gold-from-one", help="The positions in --gold count from 1, not from 0.")]
+
+
+def source_name(source: list[Path] | None, pairs: Path | None) -> str:
+    """What errors call the file that a source line stands in; of several files it is a line of each."""
+    return " and ".join(map(str, source)) if source else str(pairs)
+
+
+def read_given(
+    source: list[Path] | None, target: Path | None, pairs: Path | None, translator: Translator, text: Path | None = None
+) -> list[Pair]:
+    """The pairs a command was given, or an error that says how to give them."""
+    from sightline.corpora import given_files
+
+    return given_files(translator.config, source, target, pairs, text).all()

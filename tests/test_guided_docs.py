@@ -23,7 +23,7 @@ def test_examples(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         write_tsv(tmp_path / name, pairs)
         write_lines(tmp_path / links, lines)
     commands = "".join(re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)).splitlines()
-    assert len(commands) == 5
+    assert len(commands) == 6
     for line in commands:
         given, _, rest = line.rpartition(" | ")
         words = shlex.split(rest)[1:]
