@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import sightline
 from benchmarks.mechanisms import running
-from benchmarks.mechanisms.entries import Values
+from benchmarks.mechanisms.entries import Values, sized
 from benchmarks.mechanisms.material import spread
 from benchmarks.mechanisms.records import Result, fill
 from sightline.aligners import align_both, eflomal_aligner
@@ -53,7 +53,9 @@ LONGEST = 60  # words of a side
 SILVER = 500  # training pairs that a head is chosen on
 WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 LINKS = "eflomal.links"
-COMMON = ["data.max_length=120", "training.validate_bleu=0", "training.watch=0", "training.report=false"]
+# Beside the sizes that the atlas gives each recipe. Those that the program would choose for so much text learn little in
+# minutes; and a head that is taught must be the one that is read.
+COMMON = ["text.vocabulary=8000", "data.batch_tokens=2048", "data.max_length=120", "alignment.layer=null"]
 TAUGHT = ["data.alignments={links}"]
 EFLOMAL, UNTAUGHT = "eflomal", "plain-transformer"
 # The recipe of each arm, and what is set besides; "plain" is the twin of all others.
@@ -219,7 +221,7 @@ def run_eflomal(text: Text, gold: Gold) -> Result:
 def config(recipe: str, settings: Iterable[str], links: Path) -> Values:
     """The whole configuration of an arm."""
     every = (setting.format(links=links) for setting in (*COMMON, *settings))
-    return reduce(merge, map(assignment, every), {"model": {"recipe": recipe}})
+    return reduce(merge, map(assignment, every), sized({"model": {"recipe": recipe}}))
 
 
 def run_arm(name: str, wanted: Result, text: Text, gold: Gold, run: running.Run) -> Result:
