@@ -13,6 +13,7 @@ import typer
 
 from sightline import cli_decoding as of
 from sightline.bundled_models import asked_name
+from sightline.cli_online import write_while_reading
 from sightline.cli_options import Model
 from sightline.cli_shards import Cluster, Sharding, ShardLines, Workers, form
 from sightline.console import bar, complain, keeping, presented, program, say, standard_input
@@ -57,6 +58,15 @@ def translate(
         ),
     ] = False,
     live: Annotated[bool, of.option("Show each translation while it is made.", None, "--live")] = False,
+    online: Annotated[
+        bool,
+        of.option(
+            "Write while the words of standard input still come (models with online monotonic attention that read one "
+            "way).",
+            None,
+            "--online",
+        ),
+    ] = False,
     strategy: of.Strategy = None,
     beam: of.Beam = None,
     length_penalty: of.LengthPenalty = None,
@@ -131,7 +141,15 @@ def translate(
     if split is not None:
         asked.loading["split"] = split
     sharding = Sharding(workers, shard_lines, cluster)
-    if live:
+    if online:
+        sharding.refuse("--online")
+        if files or output is not None or kind != "text" or align or live or asked.n_best > 1:
+            raise SightlineError(
+                "--online writes plain text while standard input comes: leave out files, --output, --json, --align, "
+                "--live and --n-best"
+            )
+        write_while_reading(model, options)
+    elif live:
         sharding.refuse("--live")
         _live(asked)
     elif sharding.wanted(file, output):

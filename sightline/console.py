@@ -11,8 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
@@ -38,7 +39,7 @@ def complain(message: str) -> None:
     record_failure(line)
 
 
-def standard_input() -> BinaryIO:
+def standard_input() -> BufferedReader:
     """Standard input as bytes, through a reader of its own.
 
     A thread that waits for input holds the reader's lock, and Python, which wants to close `sys.stdin` when it ends,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +86,17 @@ class RecurrentEncoder(Encoder):
             states = torch.cat(reverse(states, mask).chunk(self.directions, -1)[::-1], -1)
         final = Final(self.join(hidden), None if cell is None else self.join(cell), self.directions == 2)
         return Memory(self.dropout(states), mask, final)
+
+    def push(self, embedded: Tensor, last: tuple[Tensor, Tensor] | Tensor | None) -> tuple[Memory, Any]:
+        """A memory of what comes next, `(B, S, e)`, alone, and what a further one goes on from; None: from nothing.
+
+        For an encoder that reads one way, in the order in which its source comes, where nothing is padding.
+        """
+        states, last = self.network(embedded, last)
+        hidden, cell = last if isinstance(last, tuple) else (last, None)
+        final = Final(self.join(hidden), None if cell is None else self.join(cell))
+        mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+        return Memory(self.dropout(states), mask, final), last
 
     def packed(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """torch's network: states `(B, S, d)`, last hidden states and cells `(L · directions, B, n)`."""

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from sightline.attention.hard import OnlineMonotonicAttention
 from sightline.attention.soft import MEMORY
-from sightline.batch import Batch, pad
+from sightline.batch import Batch, Memory, Tokens
 from sightline.copying import CopyOutput
 from sightline.encoders import RecurrentEncoder
 from sightline.errors import SightlineError
 from sightline.folder import ModelFolder
+from sightline.hypothesis import SearchOptions
+from sightline.plan import search_options
 from sightline.state import State
 from sightline.writer import Writer
 
@@ -28,17 +31,18 @@ class OnlineWriter:
     """Takes source tokens as they come and gives, greedily, the target tokens that they allow.
 
     A token is written as soon as the attention has stopped at a position for it, and is never taken back: what comes
-    out in the end is what greedy search gives for the whole source. `most` is the largest number of target tokens.
+    out in the end is what greedy search gives for the whole source. Of the `options` it knows those of the length.
     """
 
-    def __init__(self, model: Writer, most: int = 1000) -> None:
-        _check(model)
-        self.model, self.most = model.eval(), most
+    def __init__(self, model: Writer, options: SearchOptions | None = None) -> None:
+        self.model, self.options = check_online(model).eval(), options or SearchOptions()
         self.device = next(model.parameters()).device
         self.source: list[int] = []
         self.written: list[int] = []
-        self.ended = False  # the target, by its end symbol or its length
+        self.ended = False  # the target, by its end symbol, or since the source has ended
         self._state: State | None = None
+        self._memory: Memory | None = None
+        self._encoder: Any = None  # what it goes on from
         self._last = model.bos
 
     def push(self, tokens: Sequence[int]) -> list[int]:
@@ -48,16 +52,17 @@ class OnlineWriter:
 
     def finish(self) -> list[int]:
         """The source has ended: the rest of the target."""
-        self.source.append(self.model.eos)
         return self._write(complete=True)
 
     @torch.no_grad()
     def _write(self, complete: bool) -> list[int]:
         found: list[int] = []
-        if not self.source:
+        state = self._seen([*self.source, self.model.eos] if complete else self.source)
+        if state is None:
             return found
-        state = self._seen()
-        while not self.ended:
+        # What is still to come allows more: whether this is the end is only known when the source has ended.
+        most = self.options.limit(len(self.source) + 1)
+        while not self.ended and len(self.written) + len(found) < most:
             step = self.model.step(torch.tensor([self._last], device=self.device), state)
             assert step.weights is not None
             if not complete and not bool(step.weights.any()):
@@ -65,25 +70,39 @@ class OnlineWriter:
             self._state = state = step.state
             log_probs = step.log_probs[0].clone()
             log_probs[[self.model.pad, self.model.bos]] = -torch.inf
+            if len(self.written) + len(found) < self.options.min_length:
+                log_probs[self.model.eos] = -torch.inf
             self._last = int(log_probs.argmax())
             if self._last != self.model.eos:
                 found.append(self._last)
-            self.ended = self._last == self.model.eos or len(self.written) + len(found) >= self.most
+            self.ended = self._last == self.model.eos
         self.written += found
+        self.ended = self.ended or complete
         return found
 
-    def _seen(self) -> State:
+    def _seen(self, source: list[int]) -> State | None:
         """The state with all of the source so far: states of an encoder that reads one way do not change any more."""
-        begun = self.model.start(Batch((pad([self.source], self.model.pad),)).to(self.device))
+        ids = torch.tensor([source], device=self.device, dtype=torch.long)
+        read = 0 if self._memory is None else self._memory.states.size(1)
+        if new := len(source) - read:
+            encoder, embedding = self.model.encoder, self.model.source_embedding
+            part, self._encoder = encoder.push(embedding(self.model.output.known_source(ids[:, -new:])), self._encoder)
+            before = () if self._memory is None else (self._memory.states,)
+            states = torch.cat([*before, part.states], 1)
+            mask = torch.ones_like(states[..., 0], dtype=torch.bool)
+            self._memory = Memory(states, mask, part.final, source=Tokens(ids, mask))
+        if self._memory is None:
+            return None
+        begun = self.model.begin(self._memory, Batch((Tokens(ids, self._memory.mask),)))
         if self._state is None:
             return begun
         stood = self._state.own[STOOD]
-        longer = F.pad(stood, (0, len(self.source) - stood.size(-1)))
+        longer = F.pad(stood, (0, len(source) - stood.size(-1)))
         return replace(self._state, shared=begun.shared, own={**self._state.own, STOOD: longer})
 
 
-def _check(model: Writer) -> None:
-    """Refuses a model that has to see its whole source before it can write."""
+def check_online(model: Writer) -> Any:
+    """The model, if it need not see its whole source before it can write."""
     attention, encoder = getattr(model.decoder, "attention", None), getattr(model, "encoder", None)
     if not isinstance(attention, OnlineMonotonicAttention):
         raise SightlineError("only a model with model.attention.choice = online_monotonic can write while it reads")
@@ -102,23 +121,37 @@ def _check(model: Writer) -> None:
             "this model's score knows what lies ahead, or how long the source is: to write while it reads, train "
             "without biases and coverage, and with another score than convolution"
         )
+    return model
 
 
-def write_online(folder: ModelFolder, words: Iterable[str], most: int = 1000) -> Iterator[str]:
-    """Text as it is written while `words` come in, piece by piece."""
-    writer, tokenizers = OnlineWriter(folder.model, most), folder.tokenizers
-    told = ""
+def write_online(
+    folder: ModelFolder, words: Iterable[str], options: SearchOptions | None = None, name: str = "the source"
+) -> Iterator[str]:
+    """Text as it is written while `words` come in, piece by piece; without words, none.
 
-    def news() -> Iterator[str]:
-        nonlocal told
-        text = tokenizers.target.decode(writer.written)
-        # A character that is not whole yet looks different when it is.
-        if len(text) > len(told) and text.startswith(told):
-            yield text[len(told) :]
-            told = text
+    Without `options` its length is limited as the model's configuration says. `name` is what errors call the source.
+    """
+    source, target, most = folder.tokenizers.source, folder.tokenizers.target, folder.config.search.max_source
+    writer = OnlineWriter(folder.model, options or search_options(folder.config, {}))
+    shown = before = ""
 
-    for word in words:
-        writer.push(tokenizers.source.encode(word))
+    def news(complete: bool = False) -> Iterator[str]:
+        nonlocal shown
+        whole = target.decode(writer.written)
+        # Bytes of a character that is not yet complete stand as a replacement sign.
+        certain = whole if complete else whole.rstrip("\ufffd")
+        if len(certain) > len(shown):
+            yield certain[len(shown) :]
+            shown = certain
+
+    for word in (word for some in words for word in some.split()):
+        # Between words there may be a token too.
+        tokens = source.encode(f"{before} {word}")[len(source.encode(before)) :]
+        if len(writer.source) + len(tokens) > most:
+            raise SightlineError(f"{name}: more than the {most:,} tokens that this model takes: end the line earlier")
+        before = word if tokens else before
+        writer.push(tokens)
         yield from news()
-    writer.finish()
-    yield from news()
+    if writer.source:
+        writer.finish()
+        yield from news(complete=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from typing import BinaryIO
 
 from sightline.files import decode_lines
@@ -46,6 +48,29 @@ def arriving(stream: BinaryIO, name: str, most: int) -> Iterator[list[str]]:
             return
         if isinstance(item, BaseException):
             raise item
+
+
+def arriving_words(stream: BufferedReader, name: str) -> Iterator[str | None]:
+    """Words of UTF-8 text, each as soon as the space after it has come; None ends a line."""
+    number, rest, open_line = 1, b"", False
+    while chunk := stream.read1():
+        *whole, rest = re.split(rb"([ \t\r\n])", rest + chunk)
+        for word, space in zip(whole[::2], whole[1::2], strict=True):
+            if word:
+                yield _word(word, name, number)
+            open_line = space != b"\n" and (open_line or bool(word))
+            if space == b"\n":
+                yield None
+                number += 1
+    if rest:
+        yield _word(rest, name, number)
+    if rest or open_line:
+        yield None
+
+
+def _word(raw: bytes, name: str, number: int) -> str:
+    (word,) = decode_lines([raw], name, number)
+    return word
 
 
 def text_parts(tokenizer: Tokenizer, parts: Iterable[Streamed]) -> Iterator[str]:
