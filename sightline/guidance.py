@@ -118,6 +118,14 @@ def check_guidance(config: RunConfig) -> None:
     if config.training.agreement and (config.model.lexicon.mode != "none" or _opens_words(config)):
         name = "a lexicon (model.lexicon.mode)" if config.model.lexicon.mode != "none" else "copying whole words"
         raise SightlineError(f"training.agreement trains both directions, and {name} knows one: leave out one of them")
+    guided = config.model.guided
+    heard = {"loss": linked, **dict.fromkeys(("reading", "layer", "head"), linked or config.training.agreement > 0)}
+    for name, counts in heard.items():
+        if not counts and getattr(guided, name) != type(guided).model_fields[name].default:
+            raise SightlineError(
+                f"model.guided.{name}={getattr(guided, name)} counts where word links teach: give data.alignments "
+                "(--alignments FILE) or data.align_with, or leave it out"
+            )
     if config.model.guided.weight and not linked:
         raise SightlineError(
             "model.guided.weight needs word links: give data.alignments, a file of them (--alignments FILE), or "

@@ -49,19 +49,6 @@ def check_sources(config: RunConfig, where: str) -> None:
         raise SightlineError(f"{where}: model.sources.count = {config.model.source_count}: {problem}")
 
 
-def check_heard(model: ModelConfig) -> None:
-    """Refuses choices about several sources where there is one."""
-    sources = model.sources
-    if model.source_count > 1:
-        return
-    for name in ("encoder", "start", "context"):
-        if getattr(sources, name) != type(sources).model_fields[name].default:
-            raise SightlineError(
-                f"model.sources.{name} = {getattr(sources, name)} is for several sources, and there is one: give "
-                "--source once for each, or set model.sources.count"
-            )
-
-
 def _of_model(model: ModelConfig) -> Iterator[str]:
     context, attention = model.sources.context, model.attention
     if not model.has_source:

@@ -16,6 +16,7 @@ from sightline.limits import most_tokens
 from sightline.models import build_model
 from sightline.performance import threads
 from sightline.preparing import prepare
+from sightline.training.material import check_training
 from sightline.translator import Translator
 
 
@@ -26,6 +27,7 @@ def check_run(name: str, config: RunConfig, yardstick: Yardstick, show: bool = F
     sentences that are too long.
     """
     try:
+        check_training(config)
         check_guidance(config)
         longest = min(config.data.max_length, *most_tokens(config.model))
         prepared = prepare(config, longest, show=show)

@@ -20,10 +20,10 @@ from sightline.errors import SightlineError
 from sightline.files import make_folder, write_text
 from sightline.folder import Tokenizers, check_free, load_tokenizers, save_tokenizers
 from sightline.guidance import check_guidance
+from sightline.heard import check_heard
 from sightline.launch import launched
 from sightline.limits import most_tokens
 from sightline.preparing import Prepared, prepare
-from sightline.source_settings import check_heard
 from sightline.splitting import check_splitting
 from sightline.training.tensorboard import check_tensorboard
 
