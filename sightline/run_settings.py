@@ -10,6 +10,8 @@ from typing import Any
 from sightline.config import RunConfig, assignment, build_config, merge, read_yaml, without_nulls
 from sightline.errors import SightlineError
 
+HERE = "command line"  # where a mistake is, as errors say
+
 
 def given_only(values: dict[str, Any]) -> dict[str, Any]:
     """Without the options that were left out."""
@@ -94,11 +96,26 @@ def assembled(
     values = merge(values, given)
     whole = reduce(merge, map(assignment, assignments), values)
     try:
-        return build_config(whole, recipe, "command line")
-    except SightlineError:
-        # One by one only now, to tell whose mistake it is: some settings make sense only with others after them.
-        build_config(values, recipe, "command line")
-        for text in assignments:
+        return build_config(whole, recipe, HERE)
+    except SightlineError as error:
+        raise _blamed(error, values, recipe, assignments) or error from None
+
+
+def _blamed(
+    error: SightlineError, values: dict[str, Any], recipe: str | None, assignments: list[str]
+) -> SightlineError | None:
+    """The same error, told of the `--set` that brings it when it is put onto `values` after those before; else None.
+
+    Others that come on the way are no mistakes: some settings make sense only with others after them.
+    """
+    told = str(error).removeprefix(HERE)
+    for text in (None, *assignments):
+        if text is not None:
             values = merge(values, assignment(text))
-            build_config(values, recipe, f"--set {text}")
-        raise
+        where = HERE if text is None else f"--set {text}"
+        try:
+            build_config(values, recipe, where)
+        except SightlineError as found:
+            if str(found).removeprefix(where) == told:
+                return found
+    return None

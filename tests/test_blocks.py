@@ -235,3 +235,16 @@ def test_settings_that_need_each_other_come_in_any_order() -> None:
         assert assembled(None, "bahdanau", {}, order, None).model.attention.blocks == 2
     with pytest.raises(SightlineError, match=r"^--set model.attention.blocks=2: .* only a transformer has heads"):
         assembled(None, "bahdanau", {}, ["training.seed=2", "model.attention.blocks=2"], None)
+
+
+def test_what_is_blamed_is_what_is_wrong() -> None:
+    """A setting that needs another one after it is no mistake, and is not told of beside one that is."""
+    given = ["model.attention.choice=segments", "model.decoder.input_feeding=false", "model.attention.markov_bias=1"]
+    for order in (given, given[::-1], [given[1], given[0], given[2]]):
+        with pytest.raises(SightlineError, match=r"^--set .*leave model\.attention\.markov_bias out$"):
+            assembled(None, "luong", {}, order, None)
+    marked = ["model.copying.kind=copynet", "model.encoder.kind=hierarchical", "text.sentence_marker='|||'"]
+    with pytest.raises(SightlineError, match=r"^--set text\.sentence_marker='\|\|\|': .*needs a state for each word"):
+        assembled(None, "luong", {}, marked, None)
+    with pytest.raises(SightlineError, match=r"^command line: "):
+        assembled(None, "luong", {"model": {"encoder": {"layers": 0}}}, ["training.seed=2"], None)
