@@ -49,7 +49,7 @@ def align(
     backward: Annotated[
         Path | None,
         typer.Option(
-            help="A model that translates the other way: links are those of both, put together.",
+            help="A model that translates the other way: links are those of both (pictures: of the first).",
             metavar="MODEL",
         ),
     ] = None,
@@ -77,6 +77,8 @@ def align(
         raise SightlineError("--join needs --backward: it says how the links of both models are put together")
     if choose and backward is not None:
         raise SightlineError("--choose is for one model: choose for each of the two alone, then give --backward")
+    if show and backward is not None:
+        raise SightlineError("--show draws where one model looked, and --backward prints links: leave out one of them")
     check_writable(html, svg, png)
     translators = [load(path) for path in [model, *(compare or [])]]
     translators[0].check_attention()

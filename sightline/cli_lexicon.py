@@ -53,6 +53,8 @@ def lexicon(
         # The end symbol stood for words that come from nowhere.
         every = learn_lexicon(encoded, tokenizers.target.size).without(EOS)
     learnt = every.best(most, least)
+    if not len(learnt.sources):
+        raise SightlineError(f"--least {least:g}: no target of any source is as probable: choose less")
     write_text(output, learnt.text(tokenizers.source, tokenizers.target))
     say(f"written: {output}, {len(learnt.sources):,} entries")
 

@@ -56,6 +56,13 @@ def check_copying(model: ModelConfig, where: str) -> None:
             f"{where}: model.copying.kind=pointer_generator needs weights that sum to 1, and those of "
             "model.attention.choice=online_monotonic may sum to less: choose another kind, or another choice"
         )
+    parts = {"attention.span": ("local-p", "global or local-m"), "attention.choice": ("online_monotonic", "soft")}
+    for name, (value, other) in parts.items() if model.lexicon.mode == "linear" else ():
+        if getattr(model.attention, name.split(".")[1]) == value:
+            raise SightlineError(
+                f"{where}: model.lexicon.mode=linear needs weights that sum to 1, and those of model.{name}={value} do "
+                f"not: choose the {name.split('.')[1]} {other}, or model.lexicon.mode=bias"
+            )
     if kind == "copynet" and model.copying.selective_read and model.recipe == "transformer":
         raise SightlineError(
             f"{where}: model.copying.selective_read makes each step wait for the one before, which a transformer "

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Encoders whose source is a document.
 DOCUMENT_KINDS = ("hierarchical", "hops")
+# Recipes whose decoder can look at their words.
+READ_WORDS = ("bahdanau", "luong")
 
 
 class DocumentsConfig(Section):
@@ -70,7 +72,7 @@ def check_documents(config: RunConfig, where: str) -> None:
 
 def _check_words(config: RunConfig, here: str) -> None:
     model = config.model
-    if model.recipe not in ("bahdanau", "luong"):
+    if model.recipe not in READ_WORDS:
         raise SightlineError(
             f"{here} weighs words by their sentences at each step, as only bahdanau and luong can: choose one of them, "
             "or model.documents.memory=sentences"
@@ -85,10 +87,9 @@ def _check_sentences(config: RunConfig, here: str) -> None:
     model = config.model
     looked = f"{here} lets the decoder look at sentences"
     if model.copies:
-        raise SightlineError(
-            f"{looked}, and model.copying needs a state for each word: set model.encoder.kind=hierarchical and "
-            "model.documents.memory=words, or leave copying out"
-        )
+        words = "set model.encoder.kind=hierarchical and model.documents.memory=words, or "
+        can = words if model.recipe in READ_WORDS else ""
+        raise SightlineError(f"{looked}, and model.copying needs a state for each word: {can}leave copying out")
     if model.attention.coverage == "embedded" or model.penalties.fertility:
         name = "penalties.fertility" if model.penalties.fertility else "attention.coverage=embedded"
         raise SightlineError(f"{looked}, and model.{name} is about words: leave it out")

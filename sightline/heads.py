@@ -73,8 +73,9 @@ def taught_head(model: ModelConfig) -> tuple[int, int]:
     layer, head = model.guided.layer, model.guided.head
     if (pointing := pointing_head(model)) is not None:
         if layer not in (None, pointing[0]) or head not in (0, pointing[1]):
+            taught = f"head {head}" if layer is None else f"head {head} of layer {layer}"
             raise SightlineError(
-                f"model.guided teaches head {head} of layer {layer}, but the output layer looks through head "
+                f"model.guided teaches {taught}, but the output layer looks through head "
                 f"{pointing[1]} of layer {pointing[0]}: leave out model.guided.layer and model.guided.head"
             )
         return pointing

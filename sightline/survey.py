@@ -81,19 +81,20 @@ def survey(
             raise SightlineError(f"{corpus.files.paths[0]}: the file is empty")
     unit = "line" if filters.alone else "pair"
     found = Survey(np.frombuffer(verdicts, dtype=np.uint8), np.frombuffer(words, dtype=np.uint32), unit)
-    _settle(found, [np.frombuffer(side, dtype=np.uint64) for side in keys], filters.duplicates, held_out)
+    _settle(found, [np.frombuffer(side, dtype=np.uint64) for side in keys], filters, held_out)
     return found
 
 
-def _settle(found: Survey, keys: list[Keys], duplicates: bool, held_out: HeldOut | None) -> None:
+def _settle(found: Survey, keys: list[Keys], filters: Filters, held_out: HeldOut | None) -> None:
     """Verdicts that take all pairs together: duplicates go, and a validation part is set apart."""
     passed = np.flatnonzero(found.verdicts == Verdict.TRAIN)
-    if duplicates:
+    if filters.duplicates:
         again = repeated(*keys)
         found.verdicts[passed[again]] = Verdict.DUPLICATE
         passed, keys = passed[~again], [side[~again] for side in keys]
     if not len(passed):
-        raise SightlineError(f"nothing is left to train on: {found.account()}")
+        hint = f" (a side may have {filters.longest:,} tokens)" if found.count(Verdict.TOO_LONG) else ""
+        raise SightlineError(f"nothing is left to train on: {found.account()}{hint}")
     if held_out is None:
         return
     if len(passed) < 2:

@@ -75,6 +75,7 @@ def test_the_reading_is_that_of_both(
         (["--pairs", "P", "--backward", "B", "--gold", "G", "--choose"], "--choose is for one model"),
         (["--source", "S", "--backward", "B"], "--backward needs target sentences: give --target, or --pairs"),
         (["--pairs", "P", "--backward", "nowhere"], "nowhere"),
+        (["--pairs", "P", "--backward", "B", "--show"], "--show draws where one model looked"),
     ],
 )
 def test_mistakes(

@@ -258,6 +258,11 @@ HIERARCHICAL, HOPS = ({"encoder": {"kind": kind}} for kind in ("hierarchical", "
         ("luong", {**MARKED, "model": {**HOPS, **WORDS}}, "for model.encoder.kind=hierarchical, and the kind is hops"),
         ("luong", {"model": {"documents": {"hops": 2}}}, "for model.encoder.kind=hops, and the kind is lstm"),
         ("luong", {**MARKED, "model": {**HOPS, "copying": {"kind": "copynet"}}}, "needs a state for each word"),
+        (
+            "transformer",
+            {**MARKED, "model": {**HIERARCHICAL, "copying": {"kind": "pointer_generator"}}},
+            "needs a state for each word: leave copying out",
+        ),
         ("luong", {**MARKED, "model": {**HIERARCHICAL, "attention": {"coverage": "embedded"}}}, "is about words"),
         ("luong", {**MARKED, "model": {**HIERARCHICAL, "penalties": {"fertility": 1}}}, "is about words"),
         (

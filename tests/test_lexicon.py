@@ -220,6 +220,10 @@ def test_from_word_links(tmp_path: Path, command: Command) -> None:
         assert done.code == 2
         assert len(done.err.splitlines()) == 1
         assert message in done.err
+    pairs = write_tsv(tmp_path / "pairs.tsv", [("a b", "X Y"), ("a b", "Y X"), ("a", "X"), ("b", "Y")])
+    (tmp_path / "links").write_text("0-0 1-1\n0-0 1-1\n\n\n", "utf-8")
+    told = command(*arguments, "--least", "0.9").mistake()
+    assert "--least 0.9: no target of any source is as probable: choose less" in told
     assert "0.666666667" in out.read_text("utf-8"), "what was there is still there"
 
 
@@ -229,6 +233,11 @@ def test_from_word_links(tmp_path: Path, command: Command) -> None:
         ({"recipe": "seq2seq", "lexicon": {"mode": "bias"}}, "only bahdanau and luong and transformer"),
         ({"recipe": "luong", "lexicon": {"mode": "bias"}, "copying": {"kind": "copynet"}}, "choose one"),
         ({"recipe": "luong", "lexicon": {"mode": "bias", "head": 1}}, "only transformer"),
+        ({"recipe": "luong", "lexicon": {"mode": "linear"}, "attention": {"span": "local-p"}}, "weights that sum to 1"),
+        (
+            {"recipe": "luong", "lexicon": {"mode": "linear"}, "attention": {"choice": "online_monotonic"}},
+            "weights that sum to 1",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(values: dict[str, Any], message: str) -> None:
