@@ -33,7 +33,6 @@ def lexicon(
 ) -> None:
     """Learn a lexicon from pairs: source<TAB>target<TAB>probability, for model.lexicon.file."""
     from sightline.files import check_writable, write_text
-    from sightline.folder import open_files
     from sightline.interop.shortlist import encode
     from sightline.lexicon import learn_lexicon
     from sightline.readers import TextFiles
@@ -43,7 +42,7 @@ def lexicon(
         raise SightlineError("no text: give --pairs FILE, or --source FILE and --target FILE")
     check_writable(output)
     text = TextFiles.given(source, target, pairs)
-    tokenizers = word_tokenizers(text) if model is None else open_files(model).tokenizers
+    tokenizers = word_tokenizers(text) if model is None else tokenizers_of(model)
     if alignments is not None:
         every = linked_lexicon(text, alignments, tokenizers)
     else:
@@ -75,6 +74,16 @@ def linked_lexicon(text: TextFiles, path: Path, tokenizers: Tokenizers) -> Lexic
     if not counts:
         raise SightlineError(f"{path}: no pair has a link, so there is nothing to make a lexicon of")
     return counted_lexicon(counts)
+
+
+def tokenizers_of(model: Path) -> Tokenizers:
+    """The vocabularies of a model that has a source."""
+    from sightline.folder import open_files
+
+    files = open_files(model)
+    if not files.config.model.has_source:
+        raise SightlineError(f"{model}: a language model has no source, so no lexicon is of its words")
+    return files.tokenizers
 
 
 def word_tokenizers(text: TextFiles) -> Tokenizers:

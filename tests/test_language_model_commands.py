@@ -152,6 +152,7 @@ REFUSED = {
     "evaluate beam": (["evaluate", "M", "--text", "T", "--beam", "2"], "has no translations"),
     "score": (["score", "M", "--pairs", "P"], "a language model has no source"),
     "export": (["export", "M", "--to", "ctranslate2", "O"], "cannot run a decoder without an encoder"),
+    "lexicon": (["lexicon", "--pairs", "P", "--model", "M", "--output", "O"], "has no source, so no lexicon"),
     "strategy": (["generate", "M", "--strategy", "mbr"], "unknown strategy 'mbr' for generating"),
     "greedy": (["generate", "M", "--strategy", "greedy", "--count", "2"], "greedy search finds one"),
     "live": (["generate", "M", "--live", "--count", "2"], "leave out --json and --count"),
