@@ -17,12 +17,12 @@ from sightline.translator import Translator
 class BothWays:
     """A model, one that translates the other way, and how their links become one set.
 
-    Each links the words that it writes, so that together they know of both sides' words what either missed.
+    Each links every word that it writes, also those that have no counterpart: what both say is right more often.
     """
 
     forward: Translator
     backward: Translator
-    how: Symmetry = "grow-diag"
+    how: Symmetry = "intersection"
 
     def __post_init__(self) -> None:
         for translator in (self.forward, self.backward):

@@ -54,7 +54,7 @@ def align(
         ),
     ] = None,
     join: Annotated[
-        str | None, typer.Option(help="With --backward: intersection, union, or grow-diag, which is in between.")
+        str | None, typer.Option(help="With --backward: intersection (the default), union, or grow-diag, in between.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write an interactive page.")] = None,
     svg: Annotated[Path | None, typer.Option(help="Write heat-maps as SVG.")] = None,
@@ -149,7 +149,7 @@ def read_both(forward: Translator, backward: Path, reading: str | None, join: st
     from sightline.links import SYMMETRIES
     from sightline.translator import load
 
-    how = "grow-diag" if join is None else next((name for name in SYMMETRIES if name == join), None)
+    how = "intersection" if join is None else next((name for name in SYMMETRIES if name == join), None)
     if how is None:
         raise SightlineError(f"--join {join}: {nearest(join or '', SYMMETRIES)}")
     other = load(backward)

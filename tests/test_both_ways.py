@@ -43,7 +43,7 @@ def test_links_of_both_models(
         for model, given in ((forward, pairs), (backward, turned))
     ]
     back = [{(left, right) for right, left in found} for found in alone[1]]
-    wanted = [symmetrise(one, other, how or "grow-diag") for one, other in zip(alone[0], back, strict=True)]
+    wanted = [symmetrise(one, other, how or "intersection") for one, other in zip(alone[0], back, strict=True)]
     assert wanted != alone[0]
     gold = write_lines(tmp_path / "gold", GOLD)
     join = () if how is None else ("--join", how)
@@ -53,7 +53,7 @@ def test_links_of_both_models(
     rate = alignment_error_rate(wanted, [parse_links(line)[0] for line in GOLD])
     *own, last = done.err.splitlines()
     assert len(own) == 2
-    assert last == f"alignment error rate {100 * rate:.2f}% (both models, {how or 'grow-diag'})"
+    assert last == f"alignment error rate {100 * rate:.2f}% (both models, {how or 'intersection'})"
     without_gold = command("align", forward, "--pairs", pairs, "--backward", backward, *join)
     assert (without_gold.out, without_gold.err) == (done.out, "")
 
