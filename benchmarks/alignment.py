@@ -300,7 +300,7 @@ def rate(seen: Sequence[Forced], alignment: AlignmentConfig, gold: Gold) -> floa
 def told(result: Result) -> str:
     """The most important figures."""
     both = result.get("together", {})
-    rates = {**result["error_rates"], **{f"{reading}, grow-diag": both[reading]["grow-diag"] for reading in both}}
+    rates = {**result["error_rates"], **{f"{reading}, both ways": both[reading]["intersection"] for reading in both}}
     return "alignment error rate " + ", ".join(f"{name} {value:.1f}" for name, value in rates.items())
 
 

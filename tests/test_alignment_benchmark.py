@@ -96,7 +96,7 @@ def test_eflomal_is_measured_and_leaves_links(data: Path, tmp_path: Path, monkey
     result = run_eflomal(text, Gold(data / "test.de-en.gold", test))
     assert set(result["error_rates"].values()) == {0.0}
     assert text.links.read_text().splitlines()[0] == "0-0 1-1"
-    assert "grow-diag 0.0" in alignment.told(result)
+    assert "intersection 0.0" in alignment.told(result)
 
 
 def test_arms_are_recorded_one_by_one_and_go_on_past_what_fails(
