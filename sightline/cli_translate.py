@@ -148,6 +148,11 @@ def translate(
                 "--online writes plain text while standard input comes: leave out files, --output, --json, --align, "
                 "--live and --n-best"
             )
+        if engine == "ctranslate2" or asked.loading != {"engine": engine, "compute": None}:
+            raise SightlineError(
+                "--online has the PyTorch engine and takes a line as it comes: leave out --engine, --compute, "
+                "--no-shortlist and --split"
+            )
         write_while_reading(model, options)
     elif live:
         sharding.refuse("--live")

@@ -182,6 +182,8 @@ def test_characters_that_come_in_pieces_are_told_when_they_are_whole(
         (["--beam", "3"], b"hund\n", "--online writes the most probable token at once: leave out --beam"),
         (["--json"], b"hund\n", "--online writes plain text"),
         (["FILE"], b"", "leave out files"),
+        (["--compute", "int8"], b"hund\n", "--online has the PyTorch engine"),
+        (["--engine", "ctranslate2"], b"hund\n", "--online has the PyTorch engine"),
         ([], b"hund\n\xff hund\n", "standard input, line 2: not valid UTF-8"),
         ([], b"hund " * 2000, "standard input, line 1: more than the 1,000 tokens that this model takes"),
     ],
