@@ -69,16 +69,8 @@ def align(
     from sightline.links import to_pharaoh
     from sightline.translator import load
 
-    if choose and gold is None:
-        raise SightlineError("--choose needs --gold: the best head is chosen on hand-made alignments")
-    if compare and html is None:
-        raise SightlineError("--compare needs --html FILE: the models are shown side by side on that page")
-    if backward is None and join is not None:
-        raise SightlineError("--join needs --backward: it says how the links of both models are put together")
-    if choose and backward is not None:
-        raise SightlineError("--choose is for one model: choose for each of the two alone, then give --backward")
-    if show and backward is not None:
-        raise SightlineError("--show draws where one model looked, and --backward prints links: leave out one of them")
+    refuse_alone(choose, gold, compare, html, join, backward)
+    refuse_together(backward, choose, show)
     check_writable(html, svg, png)
     translators = [load(path) for path in [model, *(compare or [])]]
     translators[0].check_attention()
@@ -121,6 +113,31 @@ def align(
             else:
                 found = both.links(forced, next(back))
             print(to_pharaoh(found, forced.dividers))
+
+
+def refuse_alone(
+    choose: bool,
+    gold: Path | None,
+    compare: list[Path] | None,
+    html: Path | None,
+    join: str | None,
+    backward: Path | None,
+) -> None:
+    """Refuses options that say something about others that are not there."""
+    if choose and gold is None:
+        raise SightlineError("--choose needs --gold: the best head is chosen on hand-made alignments")
+    if compare and html is None:
+        raise SightlineError("--compare needs --html FILE: the models are shown side by side on that page")
+    if backward is None and join is not None:
+        raise SightlineError("--join needs --backward: it says how the links of both models are put together")
+
+
+def refuse_together(backward: Path | None, choose: bool, show: bool) -> None:
+    """Refuses what is about one model beside links of two."""
+    if choose and backward is not None:
+        raise SightlineError("--choose is for one model: choose for each of the two alone, then give --backward")
+    if show and backward is not None:
+        raise SightlineError("--show draws where one model looked, and --backward prints links: leave out one of them")
 
 
 def print_maps(translator: Translator, seen: Iterable[Forced]) -> None:
